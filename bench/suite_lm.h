@@ -1,5 +1,5 @@
 /* suite_lm.h — language models, of bench_clef.c: part = train, a step of GPT-2's architecture with AdamW and clipping, tokens already on the
-   device; or decode, the time of one token by clef_generator, batch 1. */
+   device; encoder, the same of BERT as a classifier of texts; or decode, the time of one token by clef_generator, batch 1. */
 #ifndef CLEF_BENCH_SUITE_LM_H
 #define CLEF_BENCH_SUITE_LM_H
 #include "job.h"
@@ -12,17 +12,30 @@ typedef struct language_bench {
     clef_generator *generator;
 } language_bench;
 
-static clef_module *make_gpt(const char *line) {
+static clef_dtype weights_of(const char *line) {
     char dtype[8] = "";
-    bool half = word(line, "dtype", dtype, sizeof dtype);
+    if (!word(line, "dtype", dtype, sizeof dtype)) return CLEF_F32;
+    return strcmp(dtype, "bf16") == 0 ? CLEF_BF16 : CLEF_F16;
+}
+
+static bool is_encoder(const char *line) { return strstr(line, " part=encoder") != NULL; }
+
+static clef_module *make_bert(const char *line) {
+    return clef_nn_bert(ctx, &(clef_bert_options){.vocabulary = (int64_t)number(line, "vocabulary", 65),
+                                                  .context = (int64_t)number(line, "context", 64),
+                                                  .layers = (int64_t)number(line, "layers", 4),
+                                                  .heads = (int64_t)number(line, "heads", 4),
+                                                  .width = (int64_t)number(line, "width", 128),
+                                                  .dtype = weights_of(line)});
+}
+
+static clef_module *make_gpt(const char *line) {
     clef_gpt_options o = {.vocabulary = (int64_t)number(line, "vocabulary", 65),
                           .context = (int64_t)number(line, "context", 64),
                           .layers = (int64_t)number(line, "layers", 4),
                           .heads = (int64_t)number(line, "heads", 4),
                           .width = (int64_t)number(line, "width", 128),
-                          .dtype = !half                        ? CLEF_F32
-                                   : strcmp(dtype, "bf16") == 0 ? CLEF_BF16
-                                                                : CLEF_F16,
+                          .dtype = weights_of(line),
                           .no_bias = true};
     return clef_nn_gpt(ctx, &o);
 }
@@ -61,11 +74,15 @@ static language_bench *open_language(const char *line, bool train) {
     if (n == strlen(b.key) && strncmp(b.key, line, n) == 0) return &b;
     clef_generator_close(b.generator);
     for (int i = 0; i < 4; i++) clef_release(b.x[i]), clef_release(b.y[i]);
-    b = (language_bench){.net = make_gpt(line)};
+    b = (language_bench){.net = is_encoder(line) ? make_bert(line) : make_gpt(line)};
     clef_shape shape = CLEF_SHAPE((int64_t)number(line, "batch", 1), (int64_t)number(line, "context", 64));
     if (train) {
         b.opt = clef_adamw(b.net, &(clef_adamw_options){.lr = 1e-3, .beta2 = 0.99, .weight_decay = 0.1});
-        for (int i = 0; i < 4; i++) b.x[i] = random_tokens(shape, vocabulary), b.y[i] = random_tokens(shape, vocabulary);
+        clef_shape answers = is_encoder(line) ? CLEF_SHAPE(shape.dim[0]) : shape;
+        for (int i = 0; i < 4; i++) {
+            b.x[i] = random_tokens(shape, vocabulary);
+            b.y[i] = random_tokens(answers, is_encoder(line) ? 2 : vocabulary);
+        }
         language_steps(&b, 3);
     } else {
         clef_set_training(b.net, false);
@@ -79,7 +96,7 @@ static language_bench *open_language(const char *line, bool train) {
 static void lm(const char *line) {
     char part[16] = "train";
     word(line, "part", part, sizeof part);
-    bool train = strcmp(part, "train") == 0;
+    bool train = strcmp(part, "decode") != 0;
     language_bench *b = open_language(line, train);
     int calls = (int)number(line, "calls", 10);
     double begin = now();

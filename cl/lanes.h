@@ -1,5 +1,5 @@
 /* lanes.h — what kernels that work along rows share: vectors V of W lanes of the computing type A (both theirs), joined to one
-   number; loops of vectors and of what is left behind them. */
+   number; loops of vectors and of what is left behind them; rows that a work-group shares. */
 
 /* The dtype in which many elements of another are joined. */
 #define WIDE_f32 f32
@@ -22,13 +22,62 @@
 /* NaN wins over every number. */
 #define LARGER(a, x) ((((x) > (a)) | ((x) != (x))) ? (x) : (a))
 
-/* body(lanes, i) for begin ≤ i < end: W elements at a time, then one. */
+/* ---- rows of a team ----
+   TEAM: the work-items of a work-group, 64 or 256, all on one row; or 1, where each has rows of its own.  Members take elements side
+   by side (W is 1), so what a member reads begins at MEMBER and goes on by PACE.  OF_TEAM(name, v) joins what each found, in local
+   memory and in a fixed order, and gives it to all: every member must come there. */
+#ifndef TEAM
+#define TEAM 1
+#endif
+#define PACE (W * TEAM)
+#if TEAM > 1
+#define MEMBER ((long)get_local_id(0))
+#define FIRST_ROW ((long)get_group_id(0) * per)
+#define ROWS_KERNEL(name, LIST) KERNEL_WITH(__attribute__((reqd_work_group_size(TEAM, 1, 1))), name, LIST)
+#define TEAM_CELLS __local A team_cells[TEAM];
+#define TEAM_ROOT (TEAM == 64 ? 8 : 16) /* the first so many join TEAM / TEAM_ROOT cells each, then all join theirs */
+#define DEFINE_TEAM_FOLD(name, JOIN)                                                             \
+    static A name##_of_team(__local A *cells, A v) {                                             \
+        int member = (int)get_local_id(0);                                                       \
+        cells[member] = v;                                                                       \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                            \
+        if (member < TEAM_ROOT) {                                                                \
+            for (int i = member + TEAM_ROOT; i < TEAM; i += TEAM_ROOT) v = JOIN(v, cells[i]);    \
+            cells[member] = v;                                                                   \
+        }                                                                                        \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                            \
+        v = cells[0];                                                                            \
+        for (int i = 1; i < TEAM_ROOT; i++) v = JOIN(v, cells[i]);                               \
+        barrier(CLK_LOCAL_MEM_FENCE); /* before the next use of the cells */                     \
+        return v;                                                                                \
+    }
+#define OF_TEAM(name, v) name##_of_team(team_cells, v)
+#define TEAM_PARAMETER , __local A *team_cells /* of a function that calls OF_TEAM */
+#define TEAM_ARGUMENT , team_cells
+#else
+#define MEMBER 0L
+#define FIRST_ROW ((long)get_global_id(0) * per)
+#define ROWS_KERNEL KERNEL
+#define TEAM_CELLS
+#define DEFINE_TEAM_FOLD(name, JOIN)
+#define OF_TEAM(name, v) (v)
+#define TEAM_PARAMETER
+#define TEAM_ARGUMENT
+#endif
+#define LEADS (MEMBER == 0)           /* who stores what there is once of a row, */
+#define OWNS(i) ((i) % TEAM == MEMBER) /* and who its element i */
+
+/* body(lanes, i) for begin ≤ i < end: W elements at a time, then one; of a team's member, its own. */
+#if TEAM > 1
+#define ALONG(i, begin, end, body) for (long i = (begin) + MEMBER; i < (end); i += TEAM) body(1, i)
+#else
 #define ALONG(i, begin, end, body)                                                               \
     {                                                                                            \
         long i = begin;                                                                          \
         for (; i + W <= end; i += W) body(W, i)                                                  \
         for (; i < end; i++) body(1, i)                                                          \
     }
+#endif
 
 /* A number that the host handed over as two floats, as one is too coarse for f64. */
 #define REAL(v) ((A)v + (A)v##_rest)

@@ -5,7 +5,8 @@
    rounding left out; then the results.  So neither a mean far from zero nor a first element far from the rest costs digits.
    Knobs: DT: f32 f16 bf16 f64, of x and y.  CENTRED.  AFFINE: w, and b where centred, are there, in the computing type AT.
    SUMS: which sums the gradients want (1: of the weight, 2: of the bias).  W.
-   Checked with: CENTRED=0; AFFINE=0; CENTRED=0 AFFINE=0; SUMS=0; SUMS=1. */
+   A team (lanes.h) shares a row.
+   Checked with: CENTRED=0; AFFINE=0; CENTRED=0 AFFINE=0; SUMS=0; SUMS=1; SUMS=3 W=1 TEAM=64. */
 #ifndef DT
 #define DT f32
 #endif
@@ -37,6 +38,7 @@
 #include "epilogue.h"
 
 DEFINE_FOLD(add_lanes, PLUS)
+DEFINE_TEAM_FOLD(sum, PLUS)
 
 /* Σ a and Σ a (x − m) of a row: a = g w, or x − m itself where g is NULL. */
 typedef struct { A plain, far; } pair;
@@ -58,47 +60,47 @@ typedef struct { A plain, far; } pair;
     {                                                                                            \
         V s0 = (V)((A)0), s1 = s0, t0 = s0, t1 = s0;                                             \
         A r0 = 0, r1 = 0;                                                                        \
-        long i = 0;                                                                              \
-        for (; i + 2 * W <= n; i += 2 * W) {                                                     \
+        long i = MEMBER;                                                                         \
+        for (; i + PACE + W <= n; i += 2 * PACE) {                                               \
             ADD(W, i, s0, s1, FACTOR)                                                            \
-            ADD(W, i + W, t0, t1, FACTOR)                                                        \
+            ADD(W, i + PACE, t0, t1, FACTOR)                                                     \
         }                                                                                        \
-        for (; i + W <= n; i += W) ADD(W, i, s0, s1, FACTOR)                                     \
+        for (; i + W <= n; i += PACE) ADD(W, i, s0, s1, FACTOR)                                  \
         for (; i < n; i++) ADD(1, i, r0, r1, FACTOR)                                             \
-        pair p = {add_lanes(s0 + t0) + r0, add_lanes(s1 + t1) + r1};                             \
+        pair p = {OF_TEAM(sum, add_lanes(s0 + t0) + r0), OF_TEAM(sum, add_lanes(s1 + t1) + r1)}; \
         return p;                                                                                \
     }
-static pair own_pair(__global const MEMORY(DT) *x, A m, long n) ROW_PAIR(OWN)
-static pair given_pair(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, __global const MEMORY(AT) *w, A m, long n)
-    ROW_PAIR(GIVEN)
+static pair own_pair(__global const MEMORY(DT) *x, A m, long n TEAM_PARAMETER) ROW_PAIR(OWN)
+static pair given_pair(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, __global const MEMORY(AT) *w, A m,
+                       long n TEAM_PARAMETER) ROW_PAIR(GIVEN)
 
 typedef struct { A mean, scale; } moments; /* scale: 1 / √(var + eps) */
 #if CENTRED
 static A row_sum(__global const MEMORY(DT) *x, long n) {
     V s0 = (V)((A)0), s1 = s0, s2 = s0, s3 = s0;
-    long i = 0;
-    for (; i + 4 * W <= n; i += 4 * W) {
+    long i = MEMBER;
+    for (; i + 3 * PACE + W <= n; i += 4 * PACE) {
         s0 += LOAD(DT, W, x, i);
-        s1 += LOAD(DT, W, x, i + W);
-        s2 += LOAD(DT, W, x, i + 2 * W);
-        s3 += LOAD(DT, W, x, i + 3 * W);
+        s1 += LOAD(DT, W, x, i + PACE);
+        s2 += LOAD(DT, W, x, i + 2 * PACE);
+        s3 += LOAD(DT, W, x, i + 3 * PACE);
     }
-    for (; i + W <= n; i += W) s0 += LOAD(DT, W, x, i);
+    for (; i + W <= n; i += PACE) s0 += LOAD(DT, W, x, i);
     A rest = 0;
     for (; i < n; i++) rest += LOAD(DT, 1, x, i);
     return add_lanes((s0 + s1) + (s2 + s3)) + rest;
 }
 
-static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
-    A about = row_sum(x, n) / (A)n;
-    pair s = own_pair(x, about, n);
+static moments row_moments(__global const MEMORY(DT) *x, long n, A eps TEAM_PARAMETER) {
+    A about = OF_TEAM(sum, row_sum(x, n)) / (A)n;
+    pair s = own_pair(x, about, n TEAM_ARGUMENT);
     A off = s.plain / (A)n, var = s.far / (A)n - off * off; /* rounding may go below 0 */
     moments r = {about + off, rsqrt((var < 0 ? (A)0 : var) + eps)};
     return r;
 }
 #else
-static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
-    moments r = {0, rsqrt(own_pair(x, 0, n).far / (A)n + eps)};
+static moments row_moments(__global const MEMORY(DT) *x, long n, A eps TEAM_PARAMETER) {
+    moments r = {0, rsqrt(own_pair(x, 0, n TEAM_ARGUMENT).far / (A)n + eps)};
     return r;
 }
 #endif
@@ -115,15 +117,16 @@ static moments row_moments(__global const MEMORY(DT) *x, long n, A eps) {
         VEC(A, lanes) s = (LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean)) * (VEC(A, lanes))(r.scale); \
         STORE(DT, lanes, y, i, EPILOGUE(lanes, AFFINELY(lanes, i, s), with, i));                 \
     }
-KERNEL(normalise_rows, NORMALISE_ROWS_ARGS) {
+ROWS_KERNEL(normalise_rows, NORMALISE_ROWS_ARGS) {
     UNPACK(NORMALISE_ROWS_ARGS)
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long u = FIRST_ROW, last = min(units, u + per);
     __attribute__((unused)) __global const MEMORY(AT) *w = w_base + w_offset, *b = b_base + b_offset;
     for (; u < last; u++) {
         __global const MEMORY(DT) *x = x_base + x_offset + u * n;
         __global MEMORY(DT) *y = y_base + y_offset + u * n;
         __global const MEMORY(DT) *with = extra + extra_offset + u * n;
-        moments r = row_moments(x, n, REAL(eps));
+        moments r = row_moments(x, n, REAL(eps) TEAM_ARGUMENT);
         ALONG(i, 0, n, NORMALISE)
     }
 }
@@ -149,17 +152,18 @@ KERNEL(normalise_rows, NORMALISE_ROWS_ARGS) {
     }
 
 /* A unit is a part: `part` rows, and their own sums dw and db, each [parts, n]. */
-KERNEL(differentiate_rows, DIFFERENTIATE_ROWS_ARGS) {
+ROWS_KERNEL(differentiate_rows, DIFFERENTIATE_ROWS_ARGS) {
     UNPACK(DIFFERENTIATE_ROWS_ARGS)
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long u = FIRST_ROW, last = min(units, u + per);
     __global const MEMORY(AT) *w = w_base + w_offset;
     for (; u < last; u++) {
         __global MEMORY(AT) *dw = dw_base + dw_offset + u * n, *db = db_base + db_offset + u * n;
         for (long row = u * part; row < min(rows, (u + 1) * part); row++) {
             __global const MEMORY(DT) *x = x_base + x_offset + row * n, *g = g_base + g_offset + row * n;
             __global MEMORY(DT) *dx = dx_base + dx_offset + row * n;
-            moments r = row_moments(x, n, REAL(eps));
-            pair s = given_pair(x, g, w, r.mean, n);
+            moments r = row_moments(x, n, REAL(eps) TEAM_ARGUMENT);
+            pair s = given_pair(x, g, w, r.mean, n TEAM_ARGUMENT);
             A shift = CENTRED ? s.plain / (A)n : (A)0, slope = -s.far * r.scale * r.scale / (A)n;
             ALONG(i, 0, n, DIFFERENTIATE)
             bool first = row == u * part;

@@ -1,12 +1,13 @@
 /* reduce.cl — x [outer, n, inner] → y [outer, splits, inner]: every split joins its `chunk` of the n in a fixed order.
 
    A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip` columns) for columns; a work-item takes `per`
-   units.  Sums go through blocks of partial sums, so the error grows with far less than n.
+   units, and so does a team for rows (lanes.h).  Sums go through blocks of partial sums, so the error grows with far less than n.
    DT: what lies in x.  AT: f32 f64 i32 i64 (what is joined).  OT: what lies in y, computed in AT.
    OP: SUM, PRODUCT, LARGEST, SMALLEST.  STRIP: the widest strip, or 0 where one is a vector.
 
    What is joined may be computed where it is read: then text in front of this file (plan/lower/codegen.c) says which INPUTS there are and
-   how an element's VALUE comes from them. */
+   how an element's VALUE comes from them.
+   Checked with: STRIP=0; W=1 TEAM=64. */
 #ifndef DT
 #define DT f32
 #endif
@@ -71,16 +72,17 @@
 #define BLOCK 32 /* joined before they meet the total */
 
 DEFINE_FOLD(join_lanes, JOIN)
+DEFINE_TEAM_FOLD(join, JOIN)
 
-/* n elements from p on. */
+/* n elements from p on; a team's member: its own. */
 static A join_row(INPUTS, long p, long n) {
     V total = (V)(START);
-    long i = 0;
-    while (i + 4 * W <= n) {
+    long i = MEMBER;
+    while (i + 3 * PACE + W <= n) {
         V s0 = (V)(START), s1 = s0, s2 = s0, s3 = s0;
-        long stop = min(n, i + BLOCK * 4 * W);
-        for (; i + 4 * W <= stop; i += 4 * W) {
-            V v0 = READ(W, p + i), v1 = READ(W, p + i + W), v2 = READ(W, p + i + 2 * W), v3 = READ(W, p + i + 3 * W);
+        long stop = min(n, i + BLOCK * 4 * PACE);
+        for (; i + 3 * PACE + W <= stop; i += 4 * PACE) {
+            V v0 = READ(W, p + i), v1 = READ(W, p + i + PACE), v2 = READ(W, p + i + 2 * PACE), v3 = READ(W, p + i + 3 * PACE);
             s0 = JOIN(s0, v0);
             s1 = JOIN(s1, v1);
             s2 = JOIN(s2, v2);
@@ -89,7 +91,7 @@ static A join_row(INPUTS, long p, long n) {
         V s01 = JOIN(s0, s1), s23 = JOIN(s2, s3), s = JOIN(s01, s23);
         total = JOIN(total, s);
     }
-    for (; i + W <= n; i += W) {
+    for (; i + W <= n; i += PACE) {
         V v = READ(W, p + i);
         total = JOIN(total, v);
     }
@@ -101,13 +103,14 @@ static A join_row(INPUTS, long p, long n) {
     return r;
 }
 
-KERNEL(reduce_rows, REDUCE_ROWS_ARGS) {
+ROWS_KERNEL(reduce_rows, REDUCE_ROWS_ARGS) {
     UNPACK(REDUCE_ROWS_ARGS)
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long u = FIRST_ROW, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / splits, from = (u - row * splits) * chunk;
-        A r = join_row(PASSED, row * n + from, min(chunk, n - from));
-        STORE(OT, 1, y_base, y_offset + u, r / (A)divide);
+        A r = OF_TEAM(join, join_row(PASSED, row * n + from, min(chunk, n - from)));
+        if (LEADS) STORE(OT, 1, y_base, y_offset + u, r / (A)divide);
     }
 }
 

@@ -3,11 +3,11 @@
    rows: inner = 1, W lanes along n; a row comes from memory once and is read again from the cache.
    columns: a work-item goes down a block of them, eight lines at a time, with what it knows of each column in the first-level
    cache; then up again with the results, while the last of the lines are still in some cache.  Long ones go in three launches.
-   A unit of work is a row, or `block` columns; a work-item takes `per` units.
+   A unit of work is a row, or `block` columns; a work-item, or a team for rows (lanes.h), takes `per` units.
    Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes.
    STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers.  PAST: long columns' results are whole
-   vectors of what they are computed in, and more than any cache holds.
-   Checked with: LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1. */
+   vectors of what they are computed in, and more than any cache holds.  TEAM: lanes.h.
+   Checked with: LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1; W=1 TEAM=64; LOG=1 W=1 TEAM=256. */
 #ifndef DT
 #define DT f32
 #endif
@@ -68,20 +68,22 @@ DEFINE_EXP(W)
 
 DEFINE_FOLD(lanes_max, LARGER)
 DEFINE_FOLD(lanes_sum, PLUS)
+DEFINE_TEAM_FOLD(max, LARGER)
+DEFINE_TEAM_FOLD(sum, PLUS)
 
 /* ---- rows ---- */
 
 static A row_max(__global const MEMORY(DT) *x, long n) {
     V b0 = (V)((A)(-INFINITY)), b1 = b0, b2 = b0, b3 = b0;
-    long i = 0;
-    for (; i + 4 * W <= n; i += 4 * W) {
-        V v0 = LOAD(DT, W, x, i), v1 = LOAD(DT, W, x, i + W), v2 = LOAD(DT, W, x, i + 2 * W), v3 = LOAD(DT, W, x, i + 3 * W);
+    long i = MEMBER;
+    for (; i + 3 * PACE + W <= n; i += 4 * PACE) {
+        V v0 = LOAD(DT, W, x, i), v1 = LOAD(DT, W, x, i + PACE), v2 = LOAD(DT, W, x, i + 2 * PACE), v3 = LOAD(DT, W, x, i + 3 * PACE);
         b0 = LARGER(b0, v0);
         b1 = LARGER(b1, v1);
         b2 = LARGER(b2, v2);
         b3 = LARGER(b3, v3);
     }
-    for (; i + W <= n; i += W) {
+    for (; i + W <= n; i += PACE) {
         V v = LOAD(DT, W, x, i);
         b0 = LARGER(b0, v);
     }
@@ -101,8 +103,8 @@ static A row_max(__global const MEMORY(DT) *x, long n) {
     {                                                                                            \
         V sum = (V)((A)0);                                                                       \
         A rest = 0;                                                                              \
-        long i = 0;                                                                              \
-        for (; i + W <= n; i += W) sum += term(W, V, i);                                         \
+        long i = MEMBER;                                                                         \
+        for (; i + W <= n; i += PACE) sum += term(W, V, i);                                      \
         for (; i < n; i++) rest += term(1, A, i);                                                \
         return lanes_sum(sum) + rest;                                                            \
     }
@@ -114,8 +116,8 @@ static A row_sum(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(EXPONENTIA
 static A sum_exponentials(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, long n, A top) {
     V sum = (V)((A)0);
     A rest = 0;
-    long i = 0;
-    for (; i + W <= n; i += W) {
+    long i = MEMBER;
+    for (; i + W <= n; i += PACE) {
         V e = EXPONENTIAL(W, V, i);
         sum += e;
         STORE(DT, W, y, i, e);
@@ -140,18 +142,19 @@ static A sum_exponentials(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, 
     }
 #define ROW_SCALED(lanes, i) STORE(DT, lanes, y, i, KEPT(lanes, i) * (VEC(A, lanes))(s));
 
-KERNEL(softmax_rows, SOFTMAX_ROWS_ARGS) {
+ROWS_KERNEL(softmax_rows, SOFTMAX_ROWS_ARGS) {
     UNPACK(SOFTMAX_ROWS_ARGS)
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long u = FIRST_ROW, last = min(units, u + per);
     for (; u < last; u++) {
         __global const MEMORY(DT) *x = x_base + x_offset + u * n;
         __global MEMORY(DT) *y = y_base + y_offset + u * n;
-        A top = row_max(x, n);
+        A top = OF_TEAM(max, row_max(x, n));
 #if LOG
-        A s = log(row_sum(x, n, top));
+        A s = log(OF_TEAM(sum, row_sum(x, n, top)));
         ALONG(i, 0, n, ROW_RESULT)
 #else
-        A s = 1 / sum_exponentials(x, y, n, top);
+        A s = 1 / OF_TEAM(sum, sum_exponentials(x, y, n, top));
         ALONG(i, 0, n, ROW_SCALED)
 #endif
     }
@@ -170,13 +173,14 @@ static A row_parts(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, l
 #define ROW_SLOPE(lanes, i)                                                                      \
     STORE(DT, lanes, dx, i, SLOPE(lanes, LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i), (VEC(A, lanes))(s)));
 
-KERNEL(softmax_slope_rows, SOFTMAX_SLOPE_ROWS_ARGS) {
+ROWS_KERNEL(softmax_slope_rows, SOFTMAX_SLOPE_ROWS_ARGS) {
     UNPACK(SOFTMAX_SLOPE_ROWS_ARGS)
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long u = FIRST_ROW, last = min(units, u + per);
     for (; u < last; u++) {
         __global const MEMORY(DT) *y = y_base + y_offset + u * n, *g = g_base + g_offset + u * n;
         __global MEMORY(DT) *dx = dx_base + dx_offset + u * n;
-        A s = row_parts(y, g, n);
+        A s = OF_TEAM(sum, row_parts(y, g, n));
         ALONG(i, 0, n, ROW_SLOPE)
     }
 }
@@ -396,19 +400,21 @@ KERNEL(softmax_slope_columns, SOFTMAX_SLOPE_COLUMNS_ARGS) {
 #define DISTANCE(lanes, T, i) (LOAD(DT, lanes, x, i) - (T)(top))
 static A row_distances(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(DISTANCE)
 
-static A row_loss(__global const MEMORY(DT) *x, long n, long t, A smoothing) {
-    A top = row_max(x, n), loss = log(row_sum(x, n, top)) - (1 - smoothing) * (LOAD(DT, 1, x, t) - top);
-    return smoothing > 0 ? loss - smoothing * (row_distances(x, n, top) / (A)n) : loss;
+static A row_loss(__global const MEMORY(DT) *x, long n, long t, A smoothing TEAM_PARAMETER) {
+    A top = OF_TEAM(max, row_max(x, n)), far = smoothing > 0 ? row_distances(x, n, top) : (A)0;
+    A loss = log(OF_TEAM(sum, row_sum(x, n, top))) - (1 - smoothing) * (LOAD(DT, 1, x, t) - top);
+    return smoothing > 0 ? loss - smoothing * (OF_TEAM(sum, far) / (A)n) : loss;
 }
 
-KERNEL(cross_entropy_rows, CROSS_ENTROPY_ROWS_ARGS) {
+ROWS_KERNEL(cross_entropy_rows, CROSS_ENTROPY_ROWS_ARGS) {
     UNPACK(CROSS_ENTROPY_ROWS_ARGS)
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long u = FIRST_ROW, last = min(units, u + per);
     for (; u < last; u++) {
         long t = LOAD(TT, 1, t_base, t_offset + u);
         A loss = NAN;
-        if (IS_CLASS(t)) loss = row_loss(x_base + x_offset + u * n, n, t, REAL(smoothing));
-        STORE(AT, 1, y_base, y_offset + u, IS_IGNORED(t) ? (A)0 : loss);
+        if (IS_CLASS(t)) loss = row_loss(x_base + x_offset + u * n, n, t, REAL(smoothing) TEAM_ARGUMENT);
+        if (LEADS) STORE(AT, 1, y_base, y_offset + u, IS_IGNORED(t) ? (A)0 : loss);
     }
 }
 
@@ -416,9 +422,10 @@ KERNEL(cross_entropy_rows, CROSS_ENTROPY_ROWS_ARGS) {
     STORE(DT, lanes, y, i, fma(KEPT(lanes, i), (VEC(A, lanes))(scale), (VEC(A, lanes))(-spread)));
 #define NO_SLOPE(lanes, i) STORE(DT, lanes, y, i, (VEC(A, lanes))((A)0));
 
-KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
+ROWS_KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
     UNPACK(CROSS_ENTROPY_SLOPE_ROWS_ARGS)
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long u = FIRST_ROW, last = min(units, u + per);
     for (; u < last; u++) {
         __global const MEMORY(DT) *x = x_base + x_offset + u * n;
         __global MEMORY(DT) *y = dx_base + dx_offset + u * n;
@@ -428,10 +435,10 @@ KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
             continue;
         }
         A g = g_stride < 0 ? g_number : LOAD(AT, 1, g_base, g_offset + u * g_stride);
-        A spread = g * REAL(smoothing) / (A)n, top = row_max(x, n);
-        A scale = g / sum_exponentials(x, y, n, top);
+        A spread = g * REAL(smoothing) / (A)n, top = OF_TEAM(max, row_max(x, n));
+        A scale = g / OF_TEAM(sum, sum_exponentials(x, y, n, top));
         ALONG(i, 0, n, CLASS_SLOPE)
         A own = EXP(1, LOAD(DT, 1, x, t) - top) * scale;
-        STORE(DT, 1, y, t, own - (1 - REAL(smoothing)) * g - spread);
+        if (OWNS(t)) STORE(DT, 1, y, t, own - (1 - REAL(smoothing)) * g - spread);
     }
 }

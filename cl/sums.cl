@@ -4,11 +4,11 @@
 
    x and g lie as [outer, n, inner] and are summed over n; m is [outer, inner].  y0 and y1 are [outer, splits, inner]: every split
    sums its `chunk` of the n in a fixed order.  A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip`
-   columns) for columns; a work-item takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less
+   columns) for columns; a work-item, or a team for rows (lanes.h), takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less
    than n.
    Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; W; STRIP: the widest strip, or 0 where one is a
    vector.
-   Checked with: OWN=1; STRIP=0; OWN=1 STRIP=0. */
+   Checked with: OWN=1; STRIP=0; OWN=1 STRIP=0; W=1 TEAM=64. */
 #ifndef DT
 #define DT f32
 #endif
@@ -46,13 +46,14 @@
 typedef struct { A s0, s1; } pair;
 
 DEFINE_FOLD(add_lanes, PLUS)
+DEFINE_TEAM_FOLD(sum, PLUS)
 
 static pair sum_row(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, A mean, long n) {
     VEC(A, W) total0 = (VEC(A, W))(0), total1 = total0, m = (VEC(A, W))(mean);
-    long i = 0;
+    long i = MEMBER;
     while (i + W <= n) {
         VEC(A, W) s0 = (VEC(A, W))(0), s1 = s0;
-        for (long stop = min(n, i + BLOCK * W); i + W <= stop; i += W) ADD(W, i)
+        for (long stop = min(n, i + BLOCK * PACE); i + W <= stop; i += PACE) ADD(W, i)
         total0 += s0;
         total1 += s1;
     }
@@ -65,14 +66,18 @@ static pair sum_row(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, 
     return r;
 }
 
-KERNEL(sum_rows, SUM_ROWS_ARGS) {
+ROWS_KERNEL(sum_rows, SUM_ROWS_ARGS) {
     UNPACK(SUM_ROWS_ARGS)
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long u = FIRST_ROW, last = min(units, u + per);
     for (; u < last; u++) {
         long row = u / splits, from = (u - row * splits) * chunk, at = row * n + from;
         pair r = sum_row(x_base + x_offset + at, g_base + g_offset + at, LOAD(DT, 1, m_base, m_offset + row), min(chunk, n - from));
-        STORE(DT, 1, y0_base, y0_offset + u, r.s0);
-        STORE(DT, 1, y1_base, y1_offset + u, r.s1);
+        A s0 = OF_TEAM(sum, r.s0), s1 = OF_TEAM(sum, r.s1);
+        if (LEADS) {
+            STORE(DT, 1, y0_base, y0_offset + u, s0);
+            STORE(DT, 1, y1_base, y1_offset + u, s1);
+        }
     }
 }
 

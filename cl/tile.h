@@ -3,7 +3,7 @@
    A tile of C is TILE_M × TILE_N, made by ITEMS work-items from blocks of A and B that are TK deep: while one block is multiplied from
    local memory, the next is on its way from global memory into registers.  An element's address is that of its row plus that of
    its depth, and both stand in tables in local memory.  Rows are found once; each of TK work-items walks with one depth through the
-   three levels of k, by addition with carry, which it does in the table: registers are for sums.  With FLAT, k is one level, and the
+   three levels of k, by addition with carry, which it does in the table: registers are for sums, and what is added are arguments.  With FLAT, k is one level, and the
    address of each load stays in a register that goes on by a block.  Rows beyond M and columns beyond N read the first one and are not
    stored; beyond k both A and B are zero.
 
@@ -38,39 +38,36 @@
 
 /* A depth on its way along k: its two inner levels, and where it lies in A and B. */
 typedef struct { int r2, r3, a, b; } walk;
-typedef struct { int k2, k3, a1, a2, a3, b1, b2, b3; } levels;
-static walk walk_from(int k, levels s) {
-    int r3 = k % s.k3, r2 = k / s.k3 % s.k2, r1 = k / s.k3 / s.k2;
-    walk w = {r2, r3, r1 * s.a1 + r2 * s.a2 + r3 * s.a3, r1 * s.b1 + r2 * s.b2 + r3 * s.b3};
-    return w;
-}
-/* On by `by`, which is a walk from zero. */
-static walk walk_on(walk w, walk by, levels s) {
-    w.a += by.a;
-    w.b += by.b;
-    w.r3 += by.r3;
-    w.r2 += by.r2;
-    if (w.r3 >= s.k3) {
-        w.r3 -= s.k3;
-        w.r2++;
-        w.a += s.a2 - s.k3 * s.a3;
-        w.b += s.b2 - s.k3 * s.b3;
-    }
-    if (w.r2 >= s.k2) {
-        w.r2 -= s.k2;
-        w.a += s.a1 - s.k2 * s.a2;
-        w.b += s.b1 - s.k2 * s.b2;
-    }
-    return w;
-}
 
-/* One work-item walks with each depth of a block; the last element is from one block to the next. */
+/* One work-item walks with each depth of a block. */
 #define SHOW_DEPTHS                                                                              \
-    __local walk depths[TK + 1];                                                                 \
-    levels s = {k2, k3, ak1, ak2, ak3, bk1, bk2, bk3};                                           \
-    if (item <= TK) depths[item] = walk_from(item < TK ? k + item : TK, s);
+    __local walk depths[TK];                                                                     \
+    if (item < TK) {                                                                             \
+        int r3 = (k + item) % k3, r2 = (k + item) / k3 % k2, r1 = (k + item) / k3 / k2;          \
+        walk w = {r2, r3, r1 * ak1 + r2 * ak2 + r3 * ak3, r1 * bk1 + r2 * bk2 + r3 * bk3};       \
+        depths[item] = w;                                                                        \
+    }
 #define FIND_ADDRESSES
-#define NEXT_BLOCK if (item < TK) depths[item] = walk_on(depths[item], depths[TK], s);
+#define NEXT_BLOCK                                                                               \
+    if (item < TK) {                                                                             \
+        walk w = depths[item];                                                                   \
+        w.a += on_a;                                                                             \
+        w.b += on_b;                                                                             \
+        w.r3 += on3;                                                                             \
+        w.r2 += on2;                                                                             \
+        if (w.r3 >= k3) {                                                                        \
+            w.r3 -= k3;                                                                          \
+            w.r2++;                                                                              \
+            w.a += carry_a2;                                                                     \
+            w.b += carry_b2;                                                                     \
+        }                                                                                        \
+        if (w.r2 >= k2) {                                                                        \
+            w.r2 -= k2;                                                                          \
+            w.a += carry_a1;                                                                     \
+            w.b += carry_b1;                                                                     \
+        }                                                                                        \
+        depths[item] = w;                                                                        \
+    }
 #endif
 
 TILE_KERNEL {

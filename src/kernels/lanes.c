@@ -47,6 +47,32 @@ void clef__launch_lanes(const clef__lowering *lw, const char *file, const char *
     clef__launch_define(lw, "W", "%d", clef__lower_lanes(lw, n));
 }
 
+/* ---- rows ---- */
+
+enum { SMALL_TEAM = 64, LARGE_TEAM = 256, LONG_ROW = 4096 };
+
+int clef__lower_team(const clef__lowering *lw, int64_t n) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    if (profile->wide_items || profile->local < SMALL_TEAM || n < SMALL_TEAM) return 1;
+    return n >= LONG_ROW && clef__lower_device(lw)->max_work_group >= LARGE_TEAM ? LARGE_TEAM : SMALL_TEAM;
+}
+
+void clef__launch_rows(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n) {
+    int team = clef__lower_team(lw, n);
+    clef__launch_lanes(lw, file, kernel, dtype, team > 1 ? 1 : n); /* members read side by side, one element each */
+    if (team > 1) clef__launch_define(lw, "TEAM", "%d", team);
+}
+
+clef__units clef__lower_rows(const clef__lowering *lw, int64_t rows, int64_t n, int64_t work) {
+    return clef__lower_team(lw, n) > 1 ? (clef__units){rows, 1} : clef__lower_units(lw, rows, work);
+}
+
+void clef__launch_end_rows(const clef__lowering *lw, int64_t n, clef__units rows) {
+    size_t team = (size_t)clef__lower_team(lw, n);
+    if (team > 1) clef__launch_end(lw, (size_t[3]){(size_t)rows.n * team, 1, 1}, (size_t[3]){team, 1, 1});
+    else clef__launch_end_units(lw, rows);
+}
+
 void clef__launch_real(const clef__lowering *lw, double value) {
     clef__launch_float(lw, (float)value);
     clef__launch_float(lw, (float)(value - (double)(float)value));

@@ -23,6 +23,14 @@ void clef__launch_end_units(const clef__lowering *lw, clef__units units);
 int clef__lower_lanes(const clef__lowering *lw, int64_t n);
 /* Begins a launch with the knobs DT and W (lanes worth using along n elements). */
 void clef__launch_lanes(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n);
+/* Work-items that share a row of n elements (TEAM of cl/lanes.h): a work-group where that is many and a row is at least as long, else 1:
+   each has rows of its own. */
+int clef__lower_team(const clef__lowering *lw, int64_t n);
+/* Begins a launch of a kernel that goes along rows of n: DT, and W or TEAM. */
+void clef__launch_rows(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n);
+/* Its units, rows or splits of rows, each of about `work` elements; and its end. */
+clef__units clef__lower_rows(const clef__lowering *lw, int64_t rows, int64_t n, int64_t work);
+void clef__launch_end_rows(const clef__lowering *lw, int64_t n, clef__units rows);
 /* A number as two floats: REAL of cl/args.h. */
 void clef__launch_real(const clef__lowering *lw, double value);
 /* Input i dense in memory order (copied to row-major if it is in none), and that order. */

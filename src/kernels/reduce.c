@@ -21,18 +21,16 @@ int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
 
 /* A work-item joins columns of [n, inner]: on a CPU a strip of lines, LEAST_SPLIT of them before
    they meet others; on a GPU a vector. */
-enum { LEAST_SPLIT = 256, WIDE_ROW = 512 };
+enum { LEAST_SPLIT = 256, WIDE_ROW = 512, TEAMS = 4 /* that keep a compute unit busy */ };
 
 static int64_t strip_of(const clef__lowering *lw, clef__axes axes) {
     if (axes.inner == 1) return 1;
     return clef__lower_profile(lw)->wide_items ? CLEF__STRIP : clef__lower_lanes(lw, axes.inner);
 }
 
-/* Elements that lie side by side. */
-static int64_t run_of(clef__axes axes) { return axes.inner == 1 ? axes.n : axes.inner; }
-
 void clef__launch_reduction(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
-    clef__launch_lanes(lw, file, kernel, dtype, run_of(axes));
+    if (axes.inner == 1) clef__launch_rows(lw, file, kernel, dtype, axes.n);
+    else clef__launch_lanes(lw, file, kernel, dtype, axes.inner);
     clef__launch_define(lw, "STRIP", "%d", clef__lower_profile(lw)->wide_items ? CLEF__STRIP : 0);
 }
 
@@ -44,7 +42,8 @@ clef__cut clef__cut_of(const clef__lowering *lw, clef__axes axes, int64_t splits
                        .splits = splits,
                        .inner = axes.inner,
                        .strip = strip,
-                       .units = clef__lower_units(lw, units, chunk * clef__smaller(strip, axes.inner))};
+                       .units = axes.inner == 1 ? clef__lower_rows(lw, units, axes.n, chunk)
+                                                : clef__lower_units(lw, units, chunk * clef__smaller(strip, axes.inner))};
 }
 
 static void begin_reduce(const clef__lowering *lw, const char *kernel, const char *token, clef_dtype from, clef_dtype joined,
@@ -59,16 +58,18 @@ static void begin_reduce(const clef__lowering *lw, const char *kernel, const cha
 static void launch_reduce(const clef__lowering *lw, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                           clef__axes axes, int64_t splits, int64_t divide) {
     clef__cut cut = clef__cut_of(lw, axes, splits);
-    int lanes = clef__lower_lanes(lw, run_of(axes));
     begin_reduce(lw, axes.inner == 1 ? "reduce_rows" : "reduce_columns", token, x.dtype, joined, y.dtype, axes);
     if (axes.inner == 1) {
+        int lanes = clef__lower_team(lw, axes.n) > 1 ? 1 : clef__lower_lanes(lw, axes.n);
         reduce_rows_args args = {.x = x, .x_lanes = lanes, .y = y, .divide = divide, .cut = cut};
         pass_reduce_rows(lw, &args);
+        clef__launch_end_rows(lw, axes.n, cut.units);
     } else {
+        int lanes = clef__lower_lanes(lw, axes.inner);
         reduce_columns_args args = {.x = x, .x_lanes = lanes, .y = y, .divide = divide, .cut = cut};
         pass_reduce_columns(lw, &args);
+        clef__launch_end_units(lw, cut.units);
     }
-    clef__launch_end_units(lw, cut.units);
 }
 
 /* On a GPU wide rows are many vectors, so work is plenty even if every item goes down a few lines only. */
@@ -76,6 +77,7 @@ int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes) {
     bool rows = axes.inner == 1, wide = clef__lower_profile(lw)->wide_items;
     int64_t least = rows ? 4096 : 64, units = axes.outer * clef__ceil_div(axes.inner, strip_of(lw, axes));
     int64_t splits = clef__lower_items(lw, axes.outer * axes.n * axes.inner, 4096) / units;
+    if (rows && clef__lower_team(lw, axes.n) > 1) splits = TEAMS * clef__lower_device(lw)->compute_units / units;
     if (wide && !rows) splits = clef__larger(splits, axes.n / LEAST_SPLIT);
     if (!wide && axes.inner >= WIDE_ROW) splits = axes.n / least;
     splits = clef__smaller(splits, axes.n / least);

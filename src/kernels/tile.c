@@ -5,6 +5,7 @@
 #include "plan/lower/cost.h"
 #include "runtime/arithmetic.h"
 #include "tile.args"
+#include <math.h>
 #include <stdlib.h>
 
 CLEF__ARGS(tile, TILE_ARGS)
@@ -82,6 +83,8 @@ typedef struct tiling {
     const shape *shape;
     int64_t m, n, k, batch, tiles_m, tiles_n;
     int64_t splits, run; /* of k in one split */
+    double element;      /* bytes of what sums are made in */
+    double seconds;      /* that it takes */
     bool a_along, b_along, a_wide, b_wide, flat;
 } tiling;
 
@@ -127,44 +130,50 @@ static bool tile_fits(const clef__lowering *lw, const method *by, const shape *s
 /* ---- the partition ---- */
 static int64_t most_splits(const tiling *t) { return clef__larger(t->k / SHORTEST_SPLIT, 1); }
 
-/* Groups of this shape that the device works on at a time. */
-static int64_t places(const clef__lowering *lw, const tiling *t, const shape *s) {
-    return clef__larger(clef__lower_device(lw)->compute_units, 1) * UNIT_ITEMS / (int64_t)items_of(t->by, s);
+/* Seconds with this shape and so many splits.  Units wait for those that have most groups, and are busy with less than their peak where
+   these are few work-items; splits are written, and read once more in a launch of its own. */
+static double seconds_of(const clef__lowering *lw, const tiling *t, const shape *s, int64_t splits) {
+    int64_t m = s->gm * s->rm, n = s->gn * s->rn, units = clef__larger(clef__lower_device(lw)->compute_units, 1);
+    double groups = (double)clef__ceil_div(t->m, m) * (double)clef__ceil_div(t->n, n) * (double)(t->batch * splits);
+    double rounds = ceil(groups / (double)units), busy = fmin(rounds * (double)items_of(t->by, s) / UNIT_ITEMS, 1);
+    double area = (double)t->m * (double)t->n * (double)t->batch, k = (double)t->k,
+           run = (double)(clef__ceil_div(clef__ceil_div(t->k, splits), s->depth) * s->depth);
+    clef__work work = {.flops = 2 * (double)(m * n) * run * s->price * rounds * (double)units / busy * t->element / 4,
+                       .efficiency = t->by == &plain ? PLAIN_EFFICIENCY : MATRIX_EFFICIENCY,
+                       .bytes = t->element * (area + (double)t->batch * k * (double)(t->m + t->n))};
+    clef__work finish = {.bytes = t->element * area * (double)(2 * splits)};
+    return clef__launch_seconds(lw, &work) + (splits > 1 ? clef__launch_seconds(lw, &finish) : 0);
 }
 
-/* All elements of all tiles, edges with them, and what stays idle where there are too few. */
-static double price(const clef__lowering *lw, const tiling *t, const shape *s) {
-    int m = s->gm * s->rm, n = s->gn * s->rn;
-    double tiles = (double)clef__ceil_div(t->m, m) * (double)clef__ceil_div(t->n, n) * (double)t->batch;
-    double idle = (double)places(lw, t, s) / (tiles * (double)most_splits(t));
-    return tiles * m * n * s->price * (idle > 1 ? idle : 1);
+/* The cheapest number of splits, or as tuned; more where sums would get long. */
+static int64_t choose_splits(const clef__lowering *lw, const tiling *t, const shape *s, int64_t tuned) {
+    int64_t best = clef__larger(tuned, 1);
+    for (int64_t splits = 2; !tuned && splits <= most_splits(t); splits += splits / 8 + 1)
+        if (seconds_of(lw, t, s, splits) < seconds_of(lw, t, s, best)) best = splits;
+    return clef__larger(best, clef__ceil_div(t->k, LONGEST_K));
 }
 
-static bool choose_shape(const clef__lowering *lw, const clef__gemm *g, tiling *t) {
-    size_t element = clef_dtype_size(clef__gemm_type(g->c.dtype));
+static bool choose_shape(const clef__lowering *lw, tiling *t) {
     for (int i = 0; i < t->by->n_shapes; i++) {
         const shape *s = &t->by->shape[i];
-        if (tile_fits(lw, t->by, s, element) && (!t->shape || price(lw, t, s) < price(lw, t, t->shape))) t->shape = s;
+        if (!tile_fits(lw, t->by, s, (size_t)t->element)) continue;
+        double seconds = seconds_of(lw, t, s, choose_splits(lw, t, s, 0));
+        if (t->shape && seconds >= t->seconds) continue;
+        t->shape = s;
+        t->seconds = seconds;
     }
     return t->shape;
 }
 
-/* k is split until every unit has work, or as tuned; and where sums would get long. */
-static void choose_splits(const clef__lowering *lw, int tuned, tiling *t) {
-    int64_t tiles = t->tiles_m * t->tiles_n * t->batch, want = places(lw, t, t->shape) / tiles;
-    int64_t splits = clef__larger(tuned ? tuned : clef__smaller(want, most_splits(t)), clef__ceil_div(t->k, LONGEST_K));
-    t->run = clef__ceil_div(clef__ceil_div(t->k, clef__larger(splits, 1)), t->shape->depth) * t->shape->depth;
-    t->splits = clef__ceil_div(t->k, t->run);
-}
-
-static void partition(const clef__lowering *lw, const clef__gemm *g, const clef__knobs *knobs, tiling *t) {
+static void partition(const clef__lowering *lw, const clef__knobs *knobs, tiling *t) {
     int tuned = knobs->value[CLEF__TILE_SHAPE];
-    if (tuned > 0 && tuned <= t->by->n_shapes &&
-        tile_fits(lw, t->by, &t->by->shape[tuned - 1], clef_dtype_size(clef__gemm_type(g->c.dtype))))
+    if (tuned > 0 && tuned <= t->by->n_shapes && tile_fits(lw, t->by, &t->by->shape[tuned - 1], (size_t)t->element))
         t->shape = &t->by->shape[tuned - 1];
     t->tiles_m = clef__ceil_div(t->m, t->shape->gm * t->shape->rm);
     t->tiles_n = clef__ceil_div(t->n, t->shape->gn * t->shape->rn);
-    choose_splits(lw, knobs->value[CLEF__TILE_SPLITS], t);
+    int64_t splits = choose_splits(lw, t, t->shape, knobs->value[CLEF__TILE_SPLITS]);
+    t->run = clef__ceil_div(clef__ceil_div(t->k, splits), t->shape->depth) * t->shape->depth;
+    t->splits = clef__ceil_div(t->k, t->run);
 }
 
 /* Neighbouring work-items should load neighbouring elements: along k (true), or along the rows or columns. */
@@ -212,7 +221,14 @@ static void define(const clef__lowering *lw, const clef__gemm *g, const tiling *
     }
 }
 
+/* k depths on from the first, in elements. */
+static int64_t depths_on(const clef__gemm *g, const int64_t stride[3], int64_t k) {
+    return k / g->k[2] / g->k[1] * stride[0] + k / g->k[2] % g->k[1] * stride[1] + k % g->k[2] * stride[2];
+}
+
 static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling *t, int64_t split_stride) {
+    int64_t depth = t->shape->depth, carry_a[] = {g->a_k[0] - g->k[1] * g->a_k[1], g->a_k[1] - g->k[2] * g->a_k[2]},
+            carry_b[] = {g->b_k[0] - g->k[1] * g->b_k[1], g->b_k[1] - g->k[2] * g->b_k[2]};
     size_t items = items_of(t->by, t->shape), groups = (size_t)(t->tiles_m * t->tiles_n * t->batch * t->splits);
     clef__launch_begin(lw, t->by->file, t->by->kernel);
     define(lw, g, t);
@@ -222,6 +238,8 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
         .M = t->m, .N = t->n, .K = t->k,
         .m2 = g->m[1], .m3 = g->m[2], .am = CLEF__THREE(g->a_m), .cm = CLEF__THREE(g->c_m), .bn = g->b_n, .cn = g->c_n,
         .k2 = g->k[1], .k3 = g->k[2], .ak = CLEF__THREE(g->a_k), .bk = CLEF__THREE(g->b_k),
+        .on2 = depth / g->k[2] % g->k[1], .on3 = depth % g->k[2], .on_a = depths_on(g, g->a_k, depth), .on_b = depths_on(g, g->b_k, depth),
+        .carry_a = CLEF__TWO(carry_a), .carry_b = CLEF__TWO(carry_b),
         .z2 = g->z[1], .az = CLEF__TWO(g->a_z), .bz = CLEF__TWO(g->b_z), .cz = CLEF__TWO(g->c_z),
         .splits = t->splits, .run = t->run, .cs = split_stride, .tiles_m = t->tiles_m, .tiles_n = t->tiles_n,
         .epilogue = g->epilogue,
@@ -253,9 +271,10 @@ static bool begin(const clef__lowering *lw, clef__gemm *g, tiling *t) {
                   .m = g->m[0] * g->m[1] * g->m[2],
                   .n = g->n,
                   .k = g->k[0] * g->k[1] * g->k[2],
-                  .batch = g->z[0] * g->z[1]};
+                  .batch = g->z[0] * g->z[1],
+                  .element = (double)clef_dtype_size(clef__gemm_type(g->c.dtype))};
     clef__merge_levels(g->k, g->a_k, g->b_k);
-    return countable(g, t) && choose_shape(lw, g, t);
+    return countable(g, t) && choose_shape(lw, t);
 }
 
 static bool applies(const clef__lowering *lw) {
@@ -266,23 +285,18 @@ static bool applies(const clef__lowering *lw) {
 
 static const clef__family *family(const clef__lowering *lw) { return choose_method(lw, clef__lower_product(lw))->family; }
 
-/* What stays idle where there are too few tiles is in their price. */
 static double cost(const clef__lowering *lw) {
     clef__gemm g = *clef__lower_product(lw);
     tiling t;
     begin(lw, &g, &t);
-    double element = (double)clef_dtype_size(clef__gemm_type(g.c.dtype)), k = (double)t.k, batch = (double)t.batch;
-    clef__work work = {.flops = 2 * price(lw, &t, t.shape) * k * element / 4,
-                       .efficiency = t.by == &plain ? PLAIN_EFFICIENCY : MATRIX_EFFICIENCY,
-                       .bytes = element * batch * ((double)t.m * k + k * (double)t.n + (double)t.m * (double)t.n)};
-    return clef__launch_seconds(lw, &work);
+    return t.seconds;
 }
 
 static void lower(const clef__lowering *lw) {
     clef__gemm *g = clef__lower_product(lw);
     tiling t;
     begin(lw, g, &t);
-    partition(lw, g, &g->knobs, &t);
+    partition(lw, &g->knobs, &t);
     choose_loads(g, &t);
     if (t.splits == 1) multiply(lw, g, &t, 0);
     else multiply_in_splits(lw, g, &t);

@@ -96,7 +96,7 @@ static bool takes_rows(clef__call *call, int weight) {
 
 static void launch_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
     const layer_attributes *a = clef__attributes(clef__lower_node(lw));
-    clef__launch_lanes(lw, "norm.cl", kernel, dtype, n);
+    clef__launch_rows(lw, "norm.cl", kernel, dtype, n);
     clef__launch_define(lw, "AFFINE", "%d", affine);
     clef__launch_define(lw, "CENTRED", "%d", (int)a->centred);
 }
@@ -110,10 +110,10 @@ static void lower_layer_norm(const clef__lowering *lw) {
                   b = affine && a->centred ? clef__lower_in_dense(lw, 2, NULL) : x, y = clef__lower_out(lw, NULL);
     clef__epilogue epilogue = clef__lower_epilogue(lw, y);
     launch_rows(lw, "normalise_rows", x.dtype, n, affine);
-    clef__units units = clef__lower_units(lw, rows, 4 * n);
+    clef__units units = clef__lower_rows(lw, rows, n, 4 * n);
     normalise_rows_args args = {.x = x, .w = w, .b = b, .y = y, .n = n, .eps = a->eps, .epilogue = epilogue, .units = units};
     pass_normalise_rows(lw, &args);
-    clef__launch_end_units(lw, units);
+    clef__launch_end_rows(lw, n, units);
 }
 
 /* Input x, g [, w] → dx and, where there are parts, the sums of each: of g x̂ and, where centred, of g. */
@@ -147,11 +147,11 @@ static void lower_layer_backward(const clef__lowering *lw) {
     /* clang-format off */
     differentiate_rows_args args = {
         .x = x, .g = g, .w = w, .dx = dx, .dw = sums[0], .db = sums[1], .n = n, .rows = rows, .part = part,
-        .eps = a->eps, .units = clef__lower_units(lw, clef__ceil_div(rows, part), 8 * n * part),
+        .eps = a->eps, .units = clef__lower_rows(lw, clef__ceil_div(rows, part), n, 8 * n * part),
     };
     /* clang-format on */
     pass_differentiate_rows(lw, &args);
-    clef__launch_end_units(lw, args.units);
+    clef__launch_end_rows(lw, n, args.units);
 }
 
 /* x [, weight [, bias]]: a bias where centred. */

@@ -49,6 +49,7 @@ static int64_t columns_of(const clef__lowering *lw, clef__axes axes) {
 
 /* Rows, or blocks of columns. */
 static clef__units units_of(const clef__lowering *lw, clef__axes axes, int64_t block) {
+    if (axes.inner == 1) return clef__lower_rows(lw, axes.outer, axes.n, 4 * axes.n);
     return clef__lower_units(lw, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
 }
 
@@ -110,11 +111,12 @@ static void softmax_launch(const clef__lowering *lw, int logarithm) {
     if (rows) {
         softmax_rows_args args = {.x = x, .y = y, .n = axes.n, .units = units};
         pass_softmax_rows(lw, &args);
+        clef__launch_end_rows(lw, axes.n, units);
     } else {
         softmax_columns_args args = {.x = x, .y = y, .n = axes.n, .inner = axes.inner, .block = block, .units = units};
         pass_softmax_columns(lw, &args);
+        clef__launch_end_units(lw, units);
     }
-    clef__launch_end_units(lw, units);
 }
 
 static void softmax_lower(const clef__lowering *lw) { softmax_launch(lw, 0); }
@@ -134,12 +136,13 @@ static void slope_launch(const clef__lowering *lw, int logarithm) {
     if (rows) {
         softmax_slope_rows_args args = {.y = y, .g = g, .dx = dx, .n = axes.n, .units = units};
         pass_softmax_slope_rows(lw, &args);
+        clef__launch_end_rows(lw, axes.n, units);
     } else {
         softmax_slope_columns_args args = {
             .y = y, .g = g, .dx = dx, .n = axes.n, .inner = axes.inner, .block = block, .units = units};
         pass_softmax_slope_columns(lw, &args);
+        clef__launch_end_units(lw, units);
     }
-    clef__launch_end_units(lw, units);
 }
 
 static void softmax_slope_lower(const clef__lowering *lw) { slope_launch(lw, 0); }
@@ -241,7 +244,7 @@ static clef__axes class_rows(const clef__lowering *lw, int *order, int *kept) {
 }
 
 static void class_begin(const clef__lowering *lw, const char *kernel, clef__operand x, clef__operand t, clef__axes axes) {
-    clef__launch_lanes(lw, "softmax.cl", kernel, x.dtype, axes.n);
+    clef__launch_rows(lw, "softmax.cl", kernel, x.dtype, axes.n);
     clef__launch_define(lw, "TT", "%s", clef__token(t.dtype));
 }
 
@@ -262,7 +265,7 @@ static void class_lower(const clef__lowering *lw) {
     };
     /* clang-format on */
     pass_cross_entropy_rows(lw, &args);
-    clef__launch_end_units(lw, args.units);
+    clef__launch_end_rows(lw, axes.n, args.units);
 }
 
 static bool is_one_number(const clef__operand *x) {
@@ -291,7 +294,7 @@ static void class_slope_lower(const clef__lowering *lw) {
     };
     /* clang-format on */
     pass_cross_entropy_slope_rows(lw, &args);
-    clef__launch_end_units(lw, args.units);
+    clef__launch_end_rows(lw, axes.n, args.units);
 }
 
 /* x, target and g, which is of target's shape. */

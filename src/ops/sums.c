@@ -55,11 +55,12 @@ static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand
     if (axes.inner == 1) {
         sum_rows_args args = {.x = x, .g = g, .m = m, .y0 = y[0], .y1 = y[1], .cut = cut};
         pass_sum_rows(lw, &args);
+        clef__launch_end_rows(lw, axes.n, cut.units);
     } else {
         sum_columns_args args = {.x = x, .g = g, .m = m, .y0 = y[0], .y1 = y[1], .cut = cut};
         pass_sum_columns(lw, &args);
+        clef__launch_end_units(lw, cut.units);
     }
-    clef__launch_end_units(lw, cut.units);
 }
 
 /* The sums that the first pass left, over splits and further runs, into y. */

@@ -584,6 +584,17 @@ static void pairs_of_rows(void) {
     check_pair(5, 301, 1, false);
 }
 
+/* Rows that a work-group shares on a GPU, and large ones. */
+static void sums_of_teams(void) {
+    check_reduction(clef_sum, '+', 3, 1303, 1, -3, 4);
+    check_reduction(clef_mean, '/', 2, 8201, 1, 1, 4);
+    check_reduction(clef_max, '>', 3, 131, 1, -99, -1);
+}
+static void pairs_of_teams(void) {
+    check_pair(5, 301, 1, true);
+    check_pair(2, 4503, 1, false);
+}
+
 static void pairs_of_columns(void) {
     check_pair(3, 75, 11, true);
     check_pair(2, 2901, 5, true);
@@ -855,7 +866,8 @@ static void picks(void) {
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
     X(matrix_orders) X(matrix_eights)                                                                                 \
-    X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(softmax_vectors)
+    X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(softmax_vectors)                        \
+    X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(far_threes) X(few_channels) \

@@ -39,6 +39,8 @@ static void layer_slopes(void) {
     check_layer_norm(3, 7, true);
 }
 
+static void layer_teams(void) { check_layer_norm(37, 131, true); }
+
 /* ---- RMS norm ---- */
 static void square_rows(void) {
     enum { ROWS = 37, N = 23, COUNT = ROWS * N }; /* three parts, the last of them shorter */
@@ -115,6 +117,11 @@ static void softmax_vectors(void) {
     check_softmax(2, 37, 7, false);
     check_softmax(3, 37, 7, true);
 }
+static void softmax_teams(void) {
+    check_softmax(3, 331, 1, false);
+    check_softmax(3, 331, 1, true);
+    check_softmax(2, 4503, 1, false);
+}
 static void softmax_slopes(void) {
     check_softmax(5, 11, 1, true);
     check_softmax(3, 37, 7, true);
@@ -162,5 +169,9 @@ static void class_losses(void) {
     check_classes(11, 0.25, true, false);
     check_classes(7, 0.1, false, true);
     check_classes(7, 0, false, true);
+}
+static void class_teams(void) {
+    check_classes(131, 0.25, true, false);
+    check_classes(331, 0, false, true);
 }
 #endif

@@ -87,6 +87,40 @@ Test(loss, cross_entropy) {
     clef_close(ctx);
 }
 
+/* As many classes as a work-group shares on a GPU, and a large one: losses and slopes against the definition. */
+static void check_many_classes(clef_context *ctx, int classes, double smoothing) {
+    enum { ROWS = 3 };
+    double *x = spread((int64_t)ROWS * classes, -3, 3, 5), *slope = calloc((size_t)(ROWS * classes), sizeof *slope), loss[ROWS];
+    double target[ROWS] = {0, classes - 1, classes / 2};
+    for (int i = 0; i < ROWS * classes; i++) x[i] = (double)(float)x[i];
+    for (int r = 0; r < ROWS; r++) {
+        double sum = 0;
+        loss[r] = 0;
+        for (int c = 0; c < classes; c++) sum += exp(x[r * classes + c]);
+        for (int c = 0; c < classes; c++) {
+            double wanted = smoothing / classes + (c == (int)target[r] ? 1 - smoothing : 0);
+            loss[r] -= wanted * (x[r * classes + c] - log(sum));
+            slope[r * classes + c] = exp(x[r * classes + c]) / sum - wanted;
+        }
+    }
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(ROWS, classes), CLEF_F32, x)), *dx;
+    clef_tensor *y = clef_cross_entropy(p, tensor_of(ctx, CLEF_SHAPE(ROWS), CLEF_I32, target),
+                                        &(clef_loss_options){.reduction = CLEF_REDUCE_NONE, .label_smoothing = smoothing});
+    expect_numbers(y, loss, 1e-5, 1e-5, "losses of many classes");
+    cr_assert(clef_grad(y, clef_ones(ctx, CLEF_SHAPE(ROWS), CLEF_F32), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    expect_numbers(dx, slope, 1e-6, 1e-5, "slopes of many classes");
+    clef_release(p);
+    clef_end_step(ctx);
+    free(x), free(slope);
+}
+
+Test(loss, cross_entropy_of_many_classes) {
+    clef_context *ctx = open_seeded(1);
+    check_many_classes(ctx, 131, 0.1);
+    if (!few_kernels()) check_many_classes(ctx, 131, 0), check_many_classes(ctx, 4503, 0.1);
+    clef_close(ctx);
+}
+
 /* [n,c,d] with targets [n,d] is the same as [n·d,c]. */
 Test(loss, cross_entropy_of_maps) {
     clef_context *ctx = open_seeded(1);

@@ -45,13 +45,17 @@ Test(softmax, values) {
     clef_context *ctx = open_seeded(1);
     check(ctx, CLEF_SHAPE(7, 10), 1, CLEF_F32, false);
     check(ctx, CLEF_SHAPE(7, 10), 0, CLEF_F32, false);
+    check(ctx, CLEF_SHAPE(3, 131), 1, CLEF_F32, false); /* on a GPU a row by a work-group; by a large one */
+    if (!few_kernels()) check(ctx, CLEF_SHAPE(2, 4503), 1, CLEF_F32, false);
     if (!test_small()) {
         check(ctx, CLEF_SHAPE(5, 1001), 1, CLEF_F32, false);
         check(ctx, CLEF_SHAPE(3, 12, 37), 1, CLEF_F32, false);
         check(ctx, CLEF_SHAPE(3, 12, 37), 1, CLEF_F32, true);
-        check(ctx, CLEF_SHAPE(4, 33), 1, CLEF_F16, false);
-        check(ctx, CLEF_SHAPE(4, 33), 1, CLEF_BF16, false);
-        if (has_f64(ctx)) check(ctx, CLEF_SHAPE(4, 33), 1, CLEF_F64, false);
+        for (int64_t n = 33; n < 200; n += 67) {
+            check(ctx, CLEF_SHAPE(4, n), 1, CLEF_F16, false);
+            check(ctx, CLEF_SHAPE(4, n), 1, CLEF_BF16, false);
+            if (has_f64(ctx)) check(ctx, CLEF_SHAPE(4, n), 1, CLEF_F64, false);
+        }
     }
     check(ctx, CLEF_SHAPE(6), 0, CLEF_F32, false);
     check(ctx, CLEF_SHAPE(4, 1), 1, CLEF_F32, false);
@@ -101,6 +105,7 @@ Test(softmax, slopes_of_lines) {
     clef_context *ctx = open_seeded(1);
     check_slopes(ctx, (lines){3, 19, 1, 0}, CLEF_F32);
     check_slopes(ctx, (lines){2, 5, 7, 0}, CLEF_F32);
+    if (!few_kernels()) check_slopes(ctx, (lines){3, 131, 1, 0}, CLEF_F32);
     if (!test_small()) {
         check_slopes(ctx, (lines){2, 40, 83, 0}, CLEF_F32);
         check_slopes(ctx, (lines){1, 17, 1100, 0}, CLEF_F32);

@@ -85,6 +85,7 @@ Test(sums, over_all_but_the_channels) {
 Test(sums, over_the_last_dimensions) {
     for (int form = 0; form < 2; form++) {
         check(CLEF_SHAPE(5, 37), CLEF_SHAPE(5, 1), form, false, CLEF_F32);
+        check(CLEF_SHAPE(3, 131), CLEF_SHAPE(3, 1), form, false, CLEF_F32); /* on a GPU a row by a work-group */
         check(CLEF_SHAPE(3, 2, 5, 7), CLEF_SHAPE(3, 2, 1, 1), form, false, CLEF_F32);
         check(CLEF_SHAPE(3, 4, 5, 7), CLEF_SHAPE(3, 1, 1, 1), form, true, CLEF_F32);
         if (!small_tests()) check(CLEF_SHAPE(2, 30011), CLEF_SHAPE(2, 1), form, false, CLEF_F32);

@@ -8,7 +8,10 @@
 
    A space that is one row in which every operand is contiguous or splat is a segment.  Its text says once which numbers and
    tensors a segment has, and EACH_SEGMENT how many segments a launch covers: one, unless bundle.c puts several launches into one.
-   A work-item looks up to which segment its block belongs, in positions that count every segment as whole blocks. */
+   A work-item looks up to which segment its block belongs, in positions that count every segment as whole blocks.
+
+   On a GPU a work-item has one block of one vector, and no loop: compilers would compute the pointers of all segments before it, and
+   hold them in registers. */
 #include "graph/core.h"
 #include "plan/lower/space.h"
 #include "runtime/text.h"
@@ -308,7 +311,7 @@ static void write_body(writer *w, bool whole) {
     }
 }
 
-char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int width) {
+char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int width, bool single) {
     writer w = {.p = p, .s = s, .segment = clef__space_is_segment(s)};
     set_width(&w, width);
     for (int i = 0; i < p->n_operands; i++) w.tensor_of[i] = p->operand[i].constant ? -1 : w.first_store++;
@@ -317,19 +320,21 @@ char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int
     write_functions(&w);
     write_signature(&w);
     clef__text_append(&w.text, "    long b = get_global_id(0) * per_item;\n    const long stop = min(b + per_item, blocks);\n"
-                               "    const int one = per_item > 0;\n"
-                               "    for (; b < stop; ++b) {\n");
+                               "    const int one = per_item > 0;\n");
+    clef__text_append(&w.text, single ? "    if (b < stop) do {\n" : "    for (; b < stop; ++b) {\n");
     write_row(&w);
     write_splats(&w);
-    clef__text_append(&w.text, "        long c = begin;\n        for (; c + W <= end; c += W) {\n");
+    clef__text_append(&w.text, "        long c = begin;\n");
+    clef__text_append(&w.text, single ? "        if (c + W <= end) {\n" : "        for (; c + W <= end; c += W) {\n");
     write_body(&w, true);
     clef__text_append(&w.text, "        }\n");
     if (width > 1) {
-        clef__text_append(&w.text, "        if (c < end) {\n");
+        clef__text_append(&w.text, single ? "        else if (c < end) {\n" : "        if (c < end) {\n");
         write_body(&w, false);
         clef__text_append(&w.text, "        }\n");
     }
-    clef__text_append(&w.text, "    }\n}\n#undef W\n#undef PARTITION\n");
+    clef__text_append(&w.text, single ? "    } while (0);\n" : "    }\n");
+    clef__text_append(&w.text, "}\n#undef W\n#undef PARTITION\n");
     clef__text_append(&w.text,
                       w.segment ? "#undef EACH_SEGMENT\n#undef FIELDS\n#undef POINTERS\n#undef CHOOSE\n" : "#undef NUMBERS\n");
     return w.text.data;

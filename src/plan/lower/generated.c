@@ -94,7 +94,7 @@ void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, c
     clef__launch_begin(lw, NULL, CLEF__GENERATED);
     if (lw->rec->failed) return;
     clef__launch_name(lw, label, false);
-    clef__launch_text(lw, clef__pointwise_source(p, &s, width));
+    clef__launch_text(lw, clef__pointwise_source(p, &s, width, !clef__lower_profile(lw)->wide_items));
     launch_partition(lw, &c);
     if (clef__space_is_segment(&s)) launch_segment(lw, p, &s);
     else launch_rows(lw, p, &s, &c);

@@ -19,6 +19,7 @@ void clef__space_make(clef__space *s, const clef__pointwise *p, int width);
 clef__access clef__space_access(const clef__space *s, int tensor);
 /* Is it one row in which every tensor is contiguous or splat? */
 bool clef__space_is_segment(const clef__space *s);
-/* codegen.c: the text of the kernel; NULL without host memory. */
-char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int width);
+/* codegen.c: the text of the kernel, for vectors of `width` lanes; `single`: a work-item has one block of at most one vector.  NULL without
+   host memory. */
+char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int width, bool single);
 #endif
