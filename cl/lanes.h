@@ -64,8 +64,7 @@
 #define TEAM_PARAMETER
 #define TEAM_ARGUMENT
 #endif
-#define LEADS (MEMBER == 0)           /* who stores what there is once of a row, */
-#define OWNS(i) ((i) % TEAM == MEMBER) /* and who its element i */
+#define LEADS (MEMBER == 0) /* who stores what there is once of a row */
 
 /* body(lanes, i) for begin ≤ i < end: W elements at a time, then one; of a team's member, its own. */
 #if TEAM > 1

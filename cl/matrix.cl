@@ -92,6 +92,7 @@
 #define RESULT_BYTES (GM * 16 * RESULT_PITCH * 4)
 #define LOCAL_BYTES (BLOCK_BYTES > RESULT_BYTES ? BLOCK_BYTES : RESULT_BYTES)
 
+#define HOLDS_ROWS 0
 #define DECLARE_BLOCKS                                                                                                \
     __local uint4 memory[LOCAL_BYTES / 16];                                                                           \
     __local uint exchanges[SUBGROUPS * EXCHANGE(TILES_M, TILES_N)];                                                   \

@@ -420,6 +420,12 @@ ROWS_KERNEL(cross_entropy_rows, CROSS_ENTROPY_ROWS_ARGS) {
 
 #define CLASS_SLOPE(lanes, i)                                                                    \
     STORE(DT, lanes, y, i, fma(KEPT(lanes, i), (VEC(A, lanes))(scale), (VEC(A, lanes))(-spread)));
+/* Where a team shares a row, each element is stored once: a second store to the class's own was lost on pocl. */
+#define CLASS_OR_OWN_SLOPE(lanes, i)                                                             \
+    {                                                                                            \
+        A e = KEPT(1, i);                                                                        \
+        STORE(DT, 1, y, i, i == t ? e * scale - hit - spread : fma(e, scale, -spread));          \
+    }
 #define NO_SLOPE(lanes, i) STORE(DT, lanes, y, i, (VEC(A, lanes))((A)0));
 
 ROWS_KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
@@ -437,8 +443,13 @@ ROWS_KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
         A g = g_stride < 0 ? g_number : LOAD(AT, 1, g_base, g_offset + u * g_stride);
         A spread = g * REAL(smoothing) / (A)n, top = OF_TEAM(max, row_max(x, n));
         A scale = g / OF_TEAM(sum, sum_exponentials(x, y, n, top));
+#if TEAM > 1
+        A hit = (1 - REAL(smoothing)) * g;
+        ALONG(i, 0, n, CLASS_OR_OWN_SLOPE)
+#else
         ALONG(i, 0, n, CLASS_SLOPE)
         A own = EXP(1, LOAD(DT, 1, x, t) - top) * scale;
-        if (OWNS(t)) STORE(DT, 1, y, t, own - (1 - REAL(smoothing)) * g - spread);
+        STORE(DT, 1, y, t, own - (1 - REAL(smoothing)) * g - spread);
+#endif
     }
 }

@@ -80,6 +80,8 @@
 #define A_PITCH (TILE_M + PAD)
 #define B_PITCH (TILE_N + PAD)
 
+#define HOLDS_ROWS (RM * RN == 64 && ITEMS >= 256 && !A_ALONG && A_WIDTH == 4) /* or compilers spill */
+
 #define DECLARE_BLOCKS                                                                           \
     __local V a_block[TK * A_PITCH / 4], b_block[TK * B_PITCH / 4];                              \
     __local S *a_cells = (__local S *)a_block, *b_cells = (__local S *)b_block;                  \
@@ -182,7 +184,7 @@
         COLUMNS(MULTIPLY, i)                                                                     \
     }
 /* As many depths of a block at once as registers are left for: the compilers spill with more. */
-#if RM * RN == 64 && ITEMS >= 256 && FLAT && A_ALONG == B_ALONG
+#if RM * RN == 64 && ITEMS >= 256 && A_ALONG == B_ALONG && (FLAT || A_ALONG || A_WIDTH + B_WIDTH == 2)
 #define DEPTHS_AT_ONCE _Pragma("unroll 2")
 #elif FLAT || RM * RN < 64 || ITEMS >= 256
 #define DEPTHS_AT_ONCE _Pragma("unroll 8")

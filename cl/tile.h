@@ -10,7 +10,8 @@
    Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
    DECLARE_BLOCKS, where blocks lie in local memory, and a work-item's place; START_SUMS, its sums and registers; A_LOADS(X) and
    B_LOADS(X), X for each of its loads, X being FETCH_A, FETCH_B (into registers), PUT_A, PUT_B (into local memory), BEGIN_A, BEGIN_B,
-   MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load); MULTIPLY_BLOCK and STORE_TILE. */
+   MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load); HOLDS_ROWS: A's rows stay in registers without FLAT, too; MULTIPLY_BLOCK and
+   STORE_TILE. */
 #include "tile.args"
 
 /* Where in a block a work-item's i-th load of `width` elements begins: row (of A's rows or B's columns) and depth. */
@@ -33,7 +34,14 @@
 #define FIND_ADDRESSES A_LOADS(BEGIN_A) B_LOADS(BEGIN_B)
 #define NEXT_BLOCK A_LOADS(MOVE_A) B_LOADS(MOVE_B)
 #else
+#if HOLDS_ROWS
+#define A_AT(i) (a + (a_row##i + depths[A_DEPTH(i)].a))
+#define BEGIN(of, row, depth, i) int of##_row##i = row;
+#define FIND_ADDRESSES A_LOADS(BEGIN_A)
+#else
 #define A_AT(i) (a + (a_rows[A_ROW(i)] + depths[A_DEPTH(i)].a))
+#define FIND_ADDRESSES
+#endif
 #define B_AT(i) (b + (b_columns[B_COLUMN(i)] + depths[B_DEPTH(i)].b))
 
 /* A depth on its way along k: its two inner levels, and where it lies in A and B. */
@@ -47,7 +55,6 @@ typedef struct { int r2, r3, a, b; } walk;
         walk w = {r2, r3, r1 * ak1 + r2 * ak2 + r3 * ak3, r1 * bk1 + r2 * bk2 + r3 * bk3};       \
         depths[item] = w;                                                                        \
     }
-#define FIND_ADDRESSES
 #define NEXT_BLOCK                                                                               \
     if (item < TK) {                                                                             \
         walk w = depths[item];                                                                   \

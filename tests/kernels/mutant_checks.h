@@ -301,7 +301,10 @@ static void tile_fours(void) {
     check_matmul(124, 64, 2048, false); /* a tile of 128 by 64, of whose rows a work-item loads two fours */
 }
 
-static void large_tiles(void) { check_matmul(256, 256, 17, false); }
+static void large_tiles(void) {
+    check_matmul(256, 256, 17, false);
+    check_matmul(256, 255, 17, true); /* A's rows stay in registers */
+}
 
 /* Windows of matrices with NaN around; they begin where no vector does. */
 static void tile_windows(void) {
