@@ -34,12 +34,14 @@ typedef struct clef_tokenizer_learn_options {
    (P. Gage: A New Algorithm for Data Compression, 1994; for bytes, A. Radford et al., 2019.) */
 CLEF_API clef_tokenizer *clef_tokenizer_learn(clef_context *ctx, const char *text, size_t size,
                                               const clef_tokenizer_learn_options *options);
-/* From a file: tokenizer.json of Hugging Face's `tokenizers` with a model of byte pairs, or vocab.json with merges.txt beside it (GPT-2); or
-   from a folder with either.  Read are: the model BPE; the pre-tokenizers ByteLevel and Split with the patterns of GPT-2, Llama 3 and Qwen 2;
-   the normalizer NFC, for text that is composed already; added tokens, which are found anywhere in a text.  Encoding adds no tokens of its own,
-   whatever a post-processor would do.  CLEF_UNSUPPORTED for what else such a file has, CLEF_FORMAT for a damaged one.
-       clef_tokenizer *gpt2 = clef_tokenizer_open(ctx, "gpt2");
-   (R. Sennrich, B. Haddow, A. Birch: Neural Machine Translation of Rare Words with Subword Units, 2016.) */
+/* From a file: tokenizer.json of Hugging Face's `tokenizers` with a model of byte pairs or word pieces, vocab.json with merges.txt beside it
+   (GPT-2), or vocab.txt (BERT), with tokenizer_config.json beside it where it is there; or from a folder with any of these.  Read are: the model
+   BPE, with the pre-tokenizers ByteLevel and Split with the patterns of GPT-2, Llama 3 and Qwen 2, and the normalizer NFC, for text that is
+   composed already; the model WordPiece with BERT's pre-tokenizer and normalizer (control characters, Chinese characters, accents, capitals);
+   added tokens, which are found anywhere in a text.  Encoding adds no tokens of its own, whatever a post-processor would do: BERT's [CLS] and
+   [SEP] are clef_tokenizer_find's.  CLEF_UNSUPPORTED for what else such a file has, CLEF_FORMAT for a damaged one.
+       clef_tokenizer *gpt2 = clef_tokenizer_open(ctx, "gpt2"), *bert = clef_tokenizer_open(ctx, "bert/vocab.txt");
+   (R. Sennrich, B. Haddow, A. Birch: Neural Machine Translation of Rare Words with Subword Units, 2016; J. Devlin et al.: BERT, 2019.) */
 CLEF_API clef_tokenizer *clef_tokenizer_open(clef_context *ctx, const char *path);
 /* Writes it, of whatever kind, as tokenizer.json for clef_tokenizer_open and Hugging Face's `tokenizers`; the file appears whole or not at
    all.
@@ -55,7 +57,8 @@ CLEF_API int64_t clef_tokenizer_size(const clef_tokenizer *tokenizer);
    `size`; -1 with CLEF_FORMAT for a character that the tokenizer does not have.
        int64_t ids[64], n = clef_tokenizer_encode(tok, "First Citizen", 13, ids, 64);  */
 CLEF_API int64_t clef_tokenizer_encode(clef_tokenizer *tokenizer, const char *text, size_t size, int64_t *ids, int64_t most);
-/* The text of n tokens, byte for byte: decoding what was encoded gives the same text.  At most `size` bytes are written, with the final 0.
+/* The text of n tokens, byte for byte: decoding what was encoded gives the same text.  Of word pieces it gives words with a space between
+   them, as what they were normalized from is lost; the first token has none before it.  At most `size` bytes are written, with the final 0.
    Returns the length of the whole text without that 0, like snprintf; -1 with CLEF_INVALID for an id that is no token.  Tokens that end
    within a character give text that does, too: see clef_tokenizer_stream.
        char text[256]; clef_tokenizer_decode(tok, ids, n, text, sizeof text);  */
@@ -64,11 +67,12 @@ CLEF_API int64_t clef_tokenizer_decode(clef_tokenizer *tokenizer, const int64_t 
 typedef struct clef_text_stream {
     unsigned char held[4];
     int n_held;
+    bool begun; /* there was a token */
 } clef_text_stream;
 enum { CLEF_STREAM_END = -1 };
 /* The text that is complete with one more token, as clef_tokenizer_decode gives it, but in whole characters: the bytes of one that has only
    begun are held back, and bytes that are no character's become U+FFFD, as browsers do it.  CLEF_STREAM_END for an id gives the rest.
-       clef_text_stream s = {{0}, 0};
+       clef_text_stream s = {0};
        for (int i = 0; i < n; i++) if (clef_tokenizer_stream(tok, &s, ids[i], text, sizeof text) > 0) fputs(text, stdout);  */
 CLEF_API int64_t clef_tokenizer_stream(clef_tokenizer *tokenizer, clef_text_stream *stream, int64_t id, char *text, size_t size);
 

@@ -1,6 +1,6 @@
 /* decode.c — tokens into text, at once and as they come. */
 #include "runtime/json.h"
-#include "text/text_internal.h"
+#include "text/pieces.h"
 #include <string.h>
 
 /* NULL after clef__fail: there is no such token. */
@@ -11,8 +11,26 @@ static const clef__token *token_of(const clef_tokenizer *t, int64_t id) {
     return NULL;
 }
 
+typedef struct sink {
+    char *text;
+    size_t size, n;
+} sink;
+
+static void give(sink *s, const void *bytes, size_t n) {
+    size_t left = s->n + 1 < s->size ? s->size - 1 - s->n : 0;
+    if (left) memcpy(s->text + s->n, bytes, n < left ? n : left);
+    s->n += n;
+}
+
+static void give_token(const clef_tokenizer *t, const clef__token *token, bool first, sink *out) {
+    bool space;
+    size_t skip = clef__decode_piece(t, token, first, &space);
+    if (space) give(out, " ", 1);
+    give(out, t->tokens.bytes + token->at + skip, token->size - skip);
+}
+
 int64_t clef_tokenizer_decode(clef_tokenizer *tokenizer, const int64_t *ids, int64_t n, char *text, size_t size) {
-    size_t length = 0;
+    sink out = {text, size, 0};
     if (!tokenizer) return -1;
     if (n < 0 || (!ids && n) || (!text && size)) {
         clef__fail(tokenizer->ctx, CLEF_INVALID, "tokenizer_decode: %s", n < 0 ? "n is below 0" : "ids or text is NULL");
@@ -21,12 +39,10 @@ int64_t clef_tokenizer_decode(clef_tokenizer *tokenizer, const int64_t *ids, int
     for (int64_t i = 0; i < n; i++) {
         const clef__token *token = token_of(tokenizer, ids[i]);
         if (!token) return -1;
-        size_t left = length + 1 < size ? size - 1 - length : 0;
-        if (left) memcpy(text + length, tokenizer->tokens.bytes + token->at, token->size < left ? token->size : left);
-        length += token->size;
+        give_token(tokenizer, token, i == 0, &out);
     }
-    if (size) text[length < size ? length : size - 1] = 0;
-    return (int64_t)length;
+    if (size) text[out.n < size ? out.n : size - 1] = 0;
+    return (int64_t)out.n;
 }
 
 /* ---- as they come ---- */
@@ -41,17 +57,6 @@ static int wanted(const uint8_t *s, int n) {
     uint8_t low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80, high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
     if (s[1] < low || s[1] > high || (n > 2 && (s[2] & 0xC0) != 0x80) || (n > 3 && (s[3] & 0xC0) != 0x80)) return 0;
     return length;
-}
-
-typedef struct sink {
-    char *text;
-    size_t size, n;
-} sink;
-
-static void give(sink *s, const void *bytes, size_t n) {
-    size_t left = s->n + 1 < s->size ? s->size - 1 - s->n : 0;
-    if (left) memcpy(s->text + s->n, bytes, n < left ? n : left);
-    s->n += n;
 }
 
 static void give_replacement(sink *s) { give(s, "\xEF\xBF\xBD", 3); }
@@ -82,7 +87,11 @@ int64_t clef_tokenizer_stream(clef_tokenizer *tokenizer, clef_text_stream *strea
     sink out = {text, size, 0};
     const clef__token *token = id == CLEF_STREAM_END ? NULL : token_of(tokenizer, id);
     if (!token && id != CLEF_STREAM_END) return -1;
-    for (uint32_t i = 0; token && i < token->size; i++) stream_byte(stream, tokenizer->tokens.bytes[token->at + i], &out);
+    bool space = false;
+    size_t skip = token ? clef__decode_piece(tokenizer, token, !stream->begun, &space) : 0;
+    if (space) stream_byte(stream, ' ', &out);
+    for (size_t i = skip; token && i < token->size; i++) stream_byte(stream, tokenizer->tokens.bytes[token->at + i], &out);
+    stream->begun = true;
     if (!token && stream->n_held > 0) give_replacement(&out), stream->n_held = 0;
     if (size) text[out.n < size ? out.n : size - 1] = 0;
     return (int64_t)out.n;

@@ -1,5 +1,6 @@
 /* encode.c — text into tokens: added tokens first, then words between them, then merges within words. */
 #include "text/merge.h"
+#include "text/pieces.h"
 #include "text/split.h"
 #include <string.h>
 
@@ -54,6 +55,7 @@ static bool encode_words(encoder *e, int step, size_t at, size_t end) {
 
 static bool encode_plain(encoder *e, size_t at, size_t end) {
     if (at == end) return true;
+    if (e->t->pieces.there) return clef__encode_pieces(e->t, e->text, at, end, e->out), true;
     return e->t->n_merges || e->t->whole_words ? encode_words(e, 0, at, end) : encode_units(e, at, end);
 }
 

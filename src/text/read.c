@@ -1,15 +1,16 @@
 /* read.c — tokenizers from files: tokenizer.json of Hugging Face's `tokenizers` with a model of byte pairs, and GPT-2's vocab.json with
    merges.txt.  Files are taken to be hostile: memory follows the bytes that are there. */
 #include "text/pairs.h"
+#include "text/pieces.h"
 #include "text/read.h"
 #include "text/split.h"
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- lines about what is wrong ---- */
 static bool unsupported(clef__reading *r, const char *what) {
     if (r->why->status == CLEF_OK)
-        clef__wrong(r->why, CLEF_UNSUPPORTED, "has %s, which is not read; models of byte pairs as GPT-2's and Llama 3's are", what);
+        clef__wrong(r->why, CLEF_UNSUPPORTED,
+                    "has %s, which is not read; models of byte pairs as GPT-2's and Llama 3's, and BERT's are", what);
     return clef__json_fail(&r->json, "something else");
 }
 
@@ -75,6 +76,7 @@ typedef struct splitter {
 } splitter;
 
 static bool apply_splitter(clef__reading *r, const splitter *s) {
+    if (strcmp(s->type, "BertPreTokenizer") == 0) return r->t->pieces.splits = true;
     if (strcmp(s->type, "Sequence") == 0) return true; /* its members were applied */
     if (strcmp(s->type, "Split") == 0)
         return s->isolated && !s->inverted ? add_pattern(r, s->pattern) : unsupported(r, "a Split that is not Isolated");
@@ -104,18 +106,52 @@ static bool read_splitter(clef__reading *r, int depth) {
     return !r->json.expected && apply_splitter(r, &s);
 }
 
-/* ---- normalizer and decoder: their type alone counts ---- */
-static bool read_type(clef__reading *r, const char *known, const char *complaint, bool *is) {
+/* ---- normalizer and decoder ---- */
+/* BERT's takes accents away where it is told to, else with capitals. */
+static bool read_normalizer(clef__reading *r) {
+    clef__pieces *p = &r->t->pieces;
+    const char *type = "";
+    bool told = false;
+    if (is_null(r)) return clef__json_skip(&r->json);
+    clef__json_expect(&r->json, "{");
+    for (const char *name, *text; (name = clef__json_member(&r->json));) {
+        if (strcmp(name, "type") == 0) type = (text = read_text(r)) ? text : "";
+        else if (strcmp(name, "clean_text") == 0) p->cleans = read_flag(r);
+        else if (strcmp(name, "handle_chinese_chars") == 0) p->parts_chinese = read_flag(r);
+        else if (strcmp(name, "lowercase") == 0) p->lowers = read_flag(r);
+        else if (strcmp(name, "strip_accents") == 0 && !is_null(r)) told = true, p->strips = read_flag(r);
+        else clef__json_skip(&r->json);
+    }
+    if (r->json.expected) return false;
+    if (!told) p->strips = p->lowers;
+    if (strcmp(type, "BertNormalizer") == 0) return true;
+    r->t->composed = strcmp(type, "NFC") == 0;
+    return r->t->composed || unsupported(r, "a normalizer other than NFC and BERT's");
+}
+
+/* A short string into room of `room` bytes, without a zero; how long it is. */
+static int read_short(clef__reading *r, char *to, int room) {
+    const char *text = read_text(r);
+    size_t size = text ? strlen(text) : 0;
+    if (size > (size_t)room) return unsupported(r, "a longer prefix of what continues a word"), 0;
+    memcpy(to, text ? text : "", size);
+    return (int)size;
+}
+
+static bool read_decoder(clef__reading *r) {
+    clef__pieces *p = &r->t->pieces;
     bool good = false;
     if (is_null(r)) return clef__json_skip(&r->json);
     clef__json_expect(&r->json, "{");
     for (const char *name; (name = clef__json_member(&r->json));) {
-        bool type = strcmp(name, "type") == 0;
-        const char *text = read_text(r);
-        if (type && text) good = clef__has_word(known, text);
+        if (strcmp(name, "prefix") == 0) p->decoded_size = read_short(r, p->decoded, CLEF__PREFIX_MOST);
+        else if (strcmp(name, "cleanup") == 0) p->cleans_up = read_flag(r);
+        else if (strcmp(name, "type") == 0) {
+            const char *text = read_text(r);
+            good = text && clef__has_word("ByteLevel Fuse WordPiece", text);
+        } else clef__json_skip(&r->json);
     }
-    *is = good;
-    return !r->json.expected && (good || unsupported(r, complaint));
+    return !r->json.expected && (good || unsupported(r, "a decoder other than ByteLevel, Fuse and WordPiece"));
 }
 
 /* ---- added tokens ---- */
@@ -221,6 +257,22 @@ static bool read_merges(clef__reading *r) {
     return !r->json.expected;
 }
 
+/* Of what a model of word pieces has besides. */
+static bool read_piece_member(clef__reading *r, const char *name) {
+    clef__pieces *p = &r->t->pieces;
+    int64_t most = 0;
+    if (strcmp(name, "unk_token") == 0) {
+        const char *text = read_text(r);
+        snprintf(p->unknown_text, sizeof p->unknown_text, "%s", text ? text : "");
+    } else if (strcmp(name, "continuing_subword_prefix") == 0) p->prefix_size = read_short(r, p->prefix, CLEF__PREFIX_MOST);
+    else if (strcmp(name, "max_input_chars_per_word") == 0) {
+        if (clef__json_whole(&r->json, &most) && most > CLEF__WORD_MOST)
+            return unsupported(r, "words of more than 1024 characters");
+        p->most = (int)most;
+    } else return false;
+    return true;
+}
+
 static bool read_model(clef__reading *r) {
     clef__json_expect(&r->json, "{");
     for (const char *name; (name = clef__json_member(&r->json));) {
@@ -229,25 +281,38 @@ static bool read_model(clef__reading *r) {
         else if (strcmp(name, "merges") == 0) read_merges(r);
         else if (strcmp(name, "ignore_merges") == 0) r->t->whole_words = read_flag(r);
         else if (strcmp(name, "byte_fallback") == 0) (void)(read_flag(r) && unsupported(r, "byte_fallback"));
-        else if (strcmp(name, "type") == 0)
-            (void)((text = read_text(r)) && strcmp(text, "BPE") != 0 && unsupported(r, "a model other than BPE"));
-        else if (clef__has_word("continuing_subword_prefix end_of_word_suffix", name))
-            (void)((text = read_text(r)) && *text && unsupported(r, "a prefix or suffix of words"));
-        else clef__json_skip(&r->json);
+        else if (strcmp(name, "type") == 0) {
+            text = read_text(r);
+            r->t->pieces.there = text && strcmp(text, "WordPiece") == 0;
+            if (text && !clef__has_word("BPE WordPiece", text)) unsupported(r, "a model other than BPE and WordPiece");
+        } else if (strcmp(name, "end_of_word_suffix") == 0)
+            (void)((text = read_text(r)) && *text && unsupported(r, "a suffix of words"));
+        else if (!read_piece_member(r, name)) clef__json_skip(&r->json);
     }
     return !r->json.expected;
+}
+
+/* Is all of one kind, byte pairs or word pieces? */
+static bool read_fits(clef__reading *r) {
+    clef__pieces *p = &r->t->pieces;
+    if (p->there != p->splits)
+        return unsupported(r, p->there ? "word pieces without BERT's pre_tokenizer" : "BERT's pre_tokenizer without word pieces");
+    if (!p->there && p->prefix_size) return unsupported(r, "a prefix of what continues a word");
+    if (p->there && (r->t->n_patterns || r->t->of_bytes || r->t->composed))
+        return unsupported(r, "word pieces of other words than BERT's");
+    if (p->decoded_size && (p->decoded_size != p->prefix_size || memcmp(p->decoded, p->prefix, (size_t)p->prefix_size) != 0))
+        return unsupported(r, "another prefix in its decoder than in its model");
+    return clef__pieces_end(r->t, r->why) || clef__json_fail(&r->json, "another token");
 }
 
 /* ---- the file ---- */
 /* All but the model and the added tokens, which depend on it; those in a second pass, the model first. */
 static bool read_members(clef__reading *r, int pass) {
-    bool known = false;
     clef__json_expect(&r->json, "{");
     for (const char *name; (name = clef__json_member(&r->json));) {
         if (pass == 0 && strcmp(name, "pre_tokenizer") == 0) read_splitter(r, 4);
-        else if (pass == 0 && strcmp(name, "normalizer") == 0) read_type(r, "NFC", "a normalizer other than NFC", &r->t->composed);
-        else if (pass == 0 && strcmp(name, "decoder") == 0)
-            read_type(r, "ByteLevel Fuse", "a decoder other than ByteLevel and Fuse", &known);
+        else if (pass == 0 && strcmp(name, "normalizer") == 0) read_normalizer(r);
+        else if (pass == 0 && strcmp(name, "decoder") == 0) read_decoder(r);
         else if (pass == 1 && strcmp(name, "model") == 0) read_model(r);
         else if (pass == 2 && strcmp(name, "added_tokens") == 0) read_all_added(r);
         else clef__json_skip(&r->json);
@@ -267,6 +332,7 @@ bool clef__read_tokenizer(clef_tokenizer *t, const uint8_t *bytes, size_t size, 
     char *copy = clef__alloc(size + 1);                               /* reading decodes strings in place */
     if (!copy) return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is");
     *why = (clef__why){0};
+    t->pieces.most = 100;
     bool ok = true;
     for (int pass = 0; ok && pass < 3; pass++) {
         memcpy(copy, bytes, size);
@@ -275,7 +341,7 @@ bool clef__read_tokenizer(clef_tokenizer *t, const uint8_t *bytes, size_t size, 
     }
     clef__free(copy);
     if (ok && t->tokens.n == 0) return clef__wrong(why, CLEF_FORMAT, "has no vocabulary");
-    return ok;
+    return ok && (read_fits(&r) || fail_as_json(&r));
 }
 
 /* Lines "left right" behind a first one "#version…". */
@@ -312,61 +378,4 @@ bool clef__read_gpt2(clef_tokenizer *t, clef__blob *vocabulary, clef__blob *merg
     int32_t end = clef__tokens_find(&t->tokens, end_of_text, sizeof end_of_text - 1);
     return ok &&
            (end < 0 || clef__tokenizer_add(t, (clef__added){.id = end, .special = true}, end_of_text, sizeof end_of_text - 1, why));
-}
-
-/* ---- opening ---- */
-static bool is_folder(const char *path) {
-    struct stat facts;
-    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
-}
-
-static bool is_there(const char *path) {
-    struct stat facts;
-    return stat(path, &facts) == 0;
-}
-
-static clef_tokenizer *open_gpt2(clef_context *ctx, const char *vocabulary, const char *merges) {
-    clef__blob v, m;
-    clef__why why;
-    if (!clef__text_read(ctx, "tokenizer_open", vocabulary, &v)) return NULL;
-    if (!clef__text_read(ctx, "tokenizer_open", merges, &m)) return clef__blob_free(&v), NULL;
-    clef_tokenizer *t = clef__tokenizer_new(ctx, "tokenizer_open");
-    if (t && !clef__read_gpt2(t, &v, &m, &why)) t = clef__tokenizer_refuse(t, "tokenizer_open", vocabulary, &why);
-    clef__blob_free(&v);
-    clef__blob_free(&m);
-    return t;
-}
-
-static clef_tokenizer *open_json(clef_context *ctx, const char *path) {
-    clef__blob blob;
-    clef__why why;
-    if (!clef__text_read(ctx, "tokenizer_open", path, &blob)) return NULL;
-    clef_tokenizer *t = clef__tokenizer_new(ctx, "tokenizer_open");
-    if (t && !clef__read_tokenizer(t, blob.bytes, blob.size, &why)) t = clef__tokenizer_refuse(t, "tokenizer_open", path, &why);
-    clef__blob_free(&blob);
-    return t;
-}
-
-/* Of a folder, or of the file vocab.json with its neighbour. */
-static clef_tokenizer *open_beside(clef_context *ctx, const char *folder, size_t length) {
-    char *json = clef__asprintf("%.*s/tokenizer.json", (int)length, folder),
-         *vocabulary = clef__asprintf("%.*s/vocab.json", (int)length, folder),
-         *merges = clef__asprintf("%.*s/merges.txt", (int)length, folder);
-    clef_tokenizer *t = NULL;
-    if (!json || !vocabulary || !merges) clef__fail(ctx, CLEF_MEMORY, "tokenizer_open: out of memory");
-    else if (folder[length] == 0 && (is_there(json) || !is_there(vocabulary))) t = open_json(ctx, json);
-    else t = open_gpt2(ctx, vocabulary, merges);
-    clef__free(json);
-    clef__free(vocabulary);
-    clef__free(merges);
-    return t;
-}
-
-clef_tokenizer *clef_tokenizer_open(clef_context *ctx, const char *path) {
-    if (!ctx) return NULL;
-    if (!path) return clef__fail(ctx, CLEF_INVALID, "tokenizer_open: the path is NULL"), NULL;
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    if (is_folder(path)) return open_beside(ctx, path, strlen(path));
-    if (strcmp(name, "vocab.json") != 0) return open_json(ctx, path);
-    return slash ? open_beside(ctx, path, (size_t)(slash - path)) : open_gpt2(ctx, path, "merges.txt");
 }

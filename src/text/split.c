@@ -45,6 +45,8 @@ static class class_of(uint32_t code) {
     return r ? r->class : OTHER;
 }
 
+bool clef__is_space(uint32_t code) { return class_of(code) == SPACE; }
+
 bool clef__may_compose(uint32_t code) {
     return code >= 0x300 && find_run(composing, sizeof composing / sizeof *composing, code) != NULL;
 }

@@ -17,6 +17,8 @@ const clef__pattern *clef__pattern_default(void);
 const clef__pattern *clef__pattern_of(const char *regex);
 /* Where the word ends that begins at `at` < end, of valid UTF-8. */
 size_t clef__word_end(const clef__pattern *pattern, const uint8_t *text, size_t at, size_t end);
+/* Has it the property White_Space? */
+bool clef__is_space(uint32_t code);
 /* Can composing characters (NFC) change text that has this one? */
 bool clef__may_compose(uint32_t code);
 #endif

@@ -45,6 +45,18 @@ typedef struct clef__added {
     bool special, only; /* only: not in the vocabulary of the model */
 } clef__added;
 enum { CLEF__PATTERNS = 4 };
+/* How words come in pieces (WordPiece, pieces.c); `there`: they do. */
+enum { CLEF__PREFIX_MOST = 16, CLEF__WORD_MOST = 1024 };
+typedef struct clef__pieces {
+    bool there, splits; /* splits: the file says that words end at white space and punctuation */
+    bool cleans, parts_chinese, strips,
+        lowers;     /* of the normalizer: no control characters, Chinese ones by themselves, no accents, no capitals */
+    bool cleans_up; /* decoding writes no space before a full stop and the like */
+    int most, prefix_size, decoded_size;                        /* characters of a word; bytes of both prefixes */
+    char prefix[CLEF__PREFIX_MOST], decoded[CLEF__PREFIX_MOST]; /* of what continues a word, "##"; and as the decoder has it */
+    char unknown_text[64];
+    int32_t unknown;
+} clef__pieces;
 
 struct clef_tokenizer {
     clef_context *ctx;
@@ -62,6 +74,7 @@ struct clef_tokenizer {
     clef__added *added;
     int n_added, added_room;
     bool begins[256]; /* first bytes of added tokens */
+    clef__pieces pieces;
 };
 /* Adds a merge of the next rank, into the token that has the bytes of both; false with why. */
 bool clef__tokenizer_merge(clef_tokenizer *tokenizer, int32_t left, int32_t right, clef__why *why);

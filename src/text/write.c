@@ -76,6 +76,30 @@ static void put_byte_level(out *o, bool uses_regex) {
     put(o, uses_regex ? "true}" : "false}");
 }
 
+static void put_flag(out *o, const char *name, bool value) {
+    put(o, name);
+    put(o, value ? "true" : "false");
+}
+
+/* Of one with word pieces: all but the vocabulary. */
+static void put_words(out *o, const clef__pieces *p) {
+    put_flag(o, "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":", p->cleans);
+    put_flag(o, ",\"handle_chinese_chars\":", p->parts_chinese);
+    put_flag(o, ",\"strip_accents\":", p->strips);
+    put_flag(o, ",\"lowercase\":", p->lowers);
+    put(o, "},\n\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\n\"post_processor\":null,\n"
+           "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"");
+    put_escaped(o, p->prefix, (size_t)p->prefix_size);
+    put_flag(o, "\",\"cleanup\":", p->cleans_up);
+    put(o, "},\n\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"");
+    put_escaped(o, p->unknown_text, strlen(p->unknown_text));
+    put(o, "\",\"continuing_subword_prefix\":\"");
+    put_escaped(o, p->prefix, (size_t)p->prefix_size);
+    put(o, "\",\"max_input_chars_per_word\":");
+    put_whole(o, p->most);
+    put(o, ",\n");
+}
+
 static void put_splitters(out *o, const clef_tokenizer *t) {
     bool as_gpt2 = t->of_bytes && t->n_patterns == 1 && t->pattern[0] == clef__pattern_default();
     put(o, "\"pre_tokenizer\":");
@@ -113,13 +137,13 @@ static void put_vocabulary(out *o, const clef_tokenizer *t) {
         put_whole(o, id);
         first = false;
     }
-    put(o, "},\n");
+    put(o, "}");
 }
 
 /* Tokens of bytes have no space, so "left right" is clear, and the form that all versions read. */
 static void put_merges(out *o, const clef_tokenizer *t) {
     const char *middle = t->of_bytes ? " " : "\",\"";
-    put(o, "\"merges\":[");
+    put(o, ",\n\"merges\":[");
     for (int i = 0; i < t->n_merges; i++) {
         put(o, i ? ",\n" : "\n");
         put(o, t->of_bytes ? "\"" : "[\"");
@@ -128,19 +152,26 @@ static void put_merges(out *o, const clef_tokenizer *t) {
         put_token(o, t, t->merge[i].right, true);
         put(o, t->of_bytes ? "\"" : "\"]");
     }
-    put(o, "]}}\n");
+    put(o, "]");
 }
 
-static void put_all(out *o, const clef_tokenizer *t) {
-    put(o, "{\"version\":\"1.0\",\n\"truncation\":null,\n\"padding\":null,\n");
-    put_added(o, t);
+/* Of one with byte pairs: all but vocabulary and merges. */
+static void put_pairs(out *o, const clef_tokenizer *t) {
     put(o, t->composed ? "\"normalizer\":{\"type\":\"NFC\"},\n" : "\"normalizer\":null,\n");
     put_splitters(o, t);
     put(o, "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
            "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":");
     put(o, t->whole_words ? "true,\n" : "false,\n");
+}
+
+static void put_all(out *o, const clef_tokenizer *t) {
+    put(o, "{\"version\":\"1.0\",\n\"truncation\":null,\n\"padding\":null,\n");
+    put_added(o, t);
+    if (t->pieces.there) put_words(o, &t->pieces);
+    else put_pairs(o, t);
     put_vocabulary(o, t);
-    put_merges(o, t);
+    if (!t->pieces.there) put_merges(o, t);
+    put(o, "}}\n");
     flush(o);
 }
 

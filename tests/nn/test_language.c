@@ -182,6 +182,27 @@ Test(language, an_encoder_sees_an_item_and_no_more) {
     free(both), free(alone), free(other);
 }
 
+/* The row of a token's type is added where its position's is: types of tokens are the same as other positions without types. */
+Test(language, an_encoder_adds_the_row_of_each_tokens_type) {
+    enum { T = 7, WIDTH = 16 };
+    clef_module *net = bert();
+    clef_tensor *places = clef_parameter(net, "bert.embeddings.position_embeddings.weight"),
+                *kinds = clef_parameter(net, "bert.embeddings.token_type_embeddings.weight");
+    cr_assert(places && kinds, "%s", clef_error(ctx));
+    int64_t ids[T], types[T] = {0, 1, 1, 0, 0, 0, 1};
+    for (int i = 0; i < T; i++) ids[i] = (3 * i + i * i) % V;
+    clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(1, T), CLEF_I64, ids),
+                *t = clef_from_host(ctx, CLEF_SHAPE(1, T), CLEF_I64, types);
+    float *typed = classes_of(net, x, CLEF_NONE, t), *place = values(places), *kind = values(kinds);
+    for (int i = 0; i < T; i++)
+        for (int k = 0; k < WIDTH; k++) place[i * WIDTH + k] += kind[types[i] * WIDTH + k] - kind[k];
+    cr_assert_eq(clef_assign(places, clef_from_host(ctx, clef_tensor_shape(places), CLEF_F32, place)), CLEF_OK);
+    x = clef_from_host(ctx, CLEF_SHAPE(1, T), CLEF_I64, ids);
+    float *moved = classes_of(net, x, CLEF_NONE, CLEF_NONE);
+    for (int i = 0; i < 3; i++) cr_expect(fabsf(typed[i] - moved[i]) < 1e-5, "class %d: %g and %g", i, typed[i], moved[i]);
+    free(typed), free(moved), free(place), free(kind);
+}
+
 Test(language, an_encoder_is_refused_what_does_not_fit) {
     clef_tensor *y = NULL;
     cr_expect_null(clef_nn_bert(ctx, &(clef_bert_options){.heads = 5, .width = 12}));

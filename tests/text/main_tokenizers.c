@@ -79,7 +79,7 @@ static void compare_decoding(clef_tokenizer *t, const char *name) {
     const uint8_t *at = all.data;
     for (int64_t i = 0; i < n; i++) {
         static char text[1 << 16];
-        clef_text_stream stream = {{0}, 0};
+        clef_text_stream stream = {0};
         int64_t length = 0;
         for (int64_t k = take(&at); k > 0; k--)
             length += clef_tokenizer_stream(t, &stream, take(&at), text + length, sizeof text - (size_t)length);
@@ -139,6 +139,27 @@ static void compare_two_files(void) {
     if (t && other) compare_encoding(t, "gpt2", "<|im"), compare_encoding(other, "gpt2", "<|im");
 }
 
+/* BERT's words in pieces, with each normalizer; and its vocabulary as lines, with options beside it and without. */
+static void compare_words(void) {
+    static const char *const names[] = {"bert", "cased", "accents", "stripped", "raw"};
+    for (int i = 0; i < 5; i++) {
+        char file[64];
+        snprintf(file, sizeof file, "%s.json", names[i]);
+        clef_tokenizer *t = clef_tokenizer_open(ctx, io_path(dir, file)), *again = NULL;
+        snprintf(file, sizeof file, "%s_again.json", names[i]);
+        EXPECT(t && clef_tokenizer_find(t, "[UNK]") == 1);
+        if (t) compare_encoding(t, names[i], NULL), compare_decoding(t, names[i]);
+        EXPECT(t && clef_tokenizer_save(t, io_path(dir, file)) == CLEF_OK);
+        if (t) again = clef_tokenizer_open(ctx, io_path(dir, file));
+        EXPECT(again);
+        if (again) compare_encoding(again, names[i], NULL), compare_decoding(again, names[i]);
+    }
+    clef_tokenizer *cased = clef_tokenizer_open(ctx, io_path(dir, "words")),
+                   *lower = clef_tokenizer_open(ctx, io_path(dir, "lower/vocab.txt"));
+    EXPECT(cased && lower);
+    if (cased && lower) compare_encoding(cased, "cased", NULL), compare_encoding(lower, "bert", NULL);
+}
+
 static void compare_learning(void) {
     static const char *const special[] = {"<|endoftext|>", "<|im|>", "<|im|>>"};
     io_bytes corpus = io_slurp(io_path(dir, "corpus"));
@@ -171,6 +192,7 @@ int main(void) {
         n_texts = read_texts("texts", texts);
         compare_files();
         compare_two_files();
+        compare_words();
         compare_learning();
         compare_letters();
         EXPECT(oracle("check") == 0);

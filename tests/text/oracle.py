@@ -13,7 +13,7 @@ import sys
 import unicodedata
 
 try:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 except ImportError:
     print("skipped: this Python has no tokenizers (pip install tokenizers)")
     sys.exit(77)
@@ -21,6 +21,7 @@ except ImportError:
 LLAMA = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN = LLAMA.replace("{1,3}", "")
 SPECIAL = ["<|endoftext|>", "<|im|>", "<|im|>>"]
+BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 directory, phase = sys.argv[1], sys.argv[2]
 
 
@@ -28,16 +29,31 @@ def path(name):
     return os.path.join(directory, name)
 
 
+BARE = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+CLEANS, STRIPS = normalizers.BertNormalizer(**{**BARE, "clean_text": True}), normalizers.BertNormalizer(**{**BARE, "strip_accents": True})
+SPLITS = pre_tokenizers.BertPreTokenizer()
+
+
+def is_known(c):
+    """Has BERT's normalizer the class of the character that Unicode 14 has?  Its tables are those of Unicode 8."""
+    kind = unicodedata.category(c)
+    if (STRIPS.normalize_str(c) == c) != (unicodedata.normalize("NFD", c) == c and kind != "Mn"):
+        return False
+    if kind[0] == "P":
+        return len(SPLITS.pre_tokenize_str(f"a{c}b")) == 3
+    return len(SPLITS.pre_tokenize_str(f"a{c}b")) != 3 or ord(c) < 128 if kind != "Cf" else CLEANS.normalize_str(c) == ""
+
+
 def characters():
-    """Characters that every Unicode since 14 knows in the same way."""
+    """Characters that every Unicode since 14 knows in the same way, and BERT's normalizer does."""
     known = [chr(c) for c in range(1, 0x30000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")]
-    return known
+    return [c for c in known if is_known(c)]
 
 
 def texts(rng):
     every = characters()
     pieces = ["'s", "'LL", "'re", "'\u017f", "'", " ", "  ", "   ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u0085", "12345", "7", "\u00bd", "\u0663",
-              "word", "Word", " of", "caf\u00e9", "\u4f60\u597d", "\U0001f600", "e\u0301", "...", "!?", "_", "#", "\x1c", *SPECIAL, "<|im", "<"]
+              "word", "Word", " of", "caf\u00e9", "\u4f60\u597d", "\U0001f600", "e\u0301", "...", "!?", "_", "#", "\x1c", *SPECIAL, "<|im", "<", *BERT, "[", "\u0130", "\u1e9e", "\u03a3", "\uac00\ub098", "\uff0c", "don't", "\u0301", "\u00c9T\u00c9"]
     made = ["", " ", "\n", "a", "don't  you\n\n  know 'S it'll   ", "  leading", "trailing  ", "x" * 1000, " " * 100 + "y", "ab" * 700]
     for i in range(1500):
         n = rng.randint(1, 40)
@@ -87,7 +103,7 @@ def encode_all(tokenizer, made):
 
 def write_case(name, tokenizer, made, rng):
     size = tokenizer.get_vocab_size()
-    drawn = [[rng.randrange(size) for _ in range(rng.randint(1, 12))] for _ in range(300)]
+    drawn = [[rng.randrange(size - 5 if rng.random() < 0.1 else 0, size) for _ in range(rng.randint(1, 12))] for _ in range(300)]
     write_ids(f"{name}.ids", encode_all(tokenizer, made))
     write_ids(f"{name}.drawn", drawn)
     write_texts(f"{name}.decoded", [tokenizer.decode(ids, skip_special_tokens=False) for ids in drawn])
@@ -101,6 +117,43 @@ def learned(made, size, uses_regex):
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(made, trainer)
     return tokenizer
+
+
+def words(made):
+    """BERT's kind: one vocabulary, several normalizers."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=9000, special_tokens=BERT, show_progress=False)
+    tokenizer.train_from_iterator([*made, *(text.lower() for text in made), *("".join(c for c in unicodedata.normalize("NFD", text) if
+                                   unicodedata.category(c) != "Mn").lower() for text in made)], trainer)
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    return tokenizer
+
+
+def make_words(made, rng):
+    text = json.loads(words(made).to_str())
+    for token in ("n't", "'m", "'s", "'ve", "'re"):  # before which decoding writes no space
+        text["model"]["vocab"].setdefault(token, len(text["model"]["vocab"]))
+    first = Tokenizer.from_str(json.dumps(text))
+    os.mkdir(path("words"))
+    first.model.save(path("words"))  # vocab.txt
+    with open(path("words/tokenizer_config.json"), "w") as f:
+        json.dump({"do_lower_case": False, "tokenizer_class": "BertTokenizer", "model_max_length": 512}, f)
+    os.mkdir(path("lower"))
+    first.model.save(path("lower"))
+    changes = {"bert": {}, "cased": {"lowercase": False}, "accents": {"strip_accents": False}, "stripped": {"lowercase": False, "strip_accents": True},
+               "raw": {"clean_text": False, "handle_chinese_chars": False}}
+    for name, change in changes.items():
+        other = json.loads(first.to_str())
+        other["normalizer"].update(change)
+        other["decoder"]["cleanup"] = name != "cased"
+        if name == "accents":
+            other["model"]["max_input_chars_per_word"] = 5
+        tokenizer = Tokenizer.from_str(json.dumps(other))
+        tokenizer.save(path(f"{name}.json"))
+        write_case(name, tokenizer, made, rng)
 
 
 def make():
@@ -126,11 +179,16 @@ def make():
         tokenizer = Tokenizer.from_str(json.dumps(other))
         tokenizer.save(path(f"{name}.json"))
         write_case(name, tokenizer, made, rng)
+    make_words(made, rng)
 
 
 def check():
     rng = random.Random(17)
     made = texts(rng)
+    for name in ("bert", "cased", "accents", "stripped", "raw"):
+        again = Tokenizer.from_file(path(f"{name}_again.json"))
+        if encode_all(again, made) != read_ids(f"{name}.ids", len(made)):
+            sys.exit(f"{name}: what was written is another tokenizer")
     for name in ("learned", "letters", "bytes"):
         got = read_ids(f"{name}.ids", len(made))
         want = encode_all(Tokenizer.from_file(path(f"{name}.json")), made)

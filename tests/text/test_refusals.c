@@ -24,6 +24,7 @@ typedef struct refusal {
 #define SPLIT "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" GPT2 "\"},\"behavior\":\"Isolated\",\"invert\":false}"
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
 #define MODEL_OF(members) "{" LEVEL "\"model\":{" members "}}"
+#define WORDS(members) "{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"model\":{" members "}}"
 #define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2}"
 #define WITH(members) "{" members "," MODEL "}"
 #define ADDED(members) "{\"added_tokens\":[{" members "}]," MODEL "}"
@@ -48,17 +49,26 @@ static const refusal refusals[] = {
     {WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"}"), CLEF_UNSUPPORTED, "a pre_tokenizer other than"},
     {WITH("\"pre_tokenizer\":{}"), CLEF_UNSUPPORTED, "a pre_tokenizer other than"},
     {WITH("\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true}"), CLEF_UNSUPPORTED, "add_prefix_space"},
-    {WITH("\"normalizer\":{\"type\":\"Lowercase\"}"), CLEF_UNSUPPORTED, "a normalizer other than NFC"},
-    {WITH("\"normalizer\":{\"type\":\"\"}"), CLEF_UNSUPPORTED, "a normalizer other than NFC"},
-    {WITH("\"normalizer\":{}"), CLEF_UNSUPPORTED, "a normalizer other than NFC"},
-    {WITH("\"decoder\":{\"type\":\"WordPiece\"}"), CLEF_UNSUPPORTED, "a decoder other than ByteLevel and Fuse"},
+    {WITH("\"normalizer\":{\"type\":\"Lowercase\"}"), CLEF_UNSUPPORTED, "a normalizer other than NFC and BERT's"},
+    {WITH("\"normalizer\":{\"type\":\"\"}"), CLEF_UNSUPPORTED, "a normalizer other than NFC and BERT's"},
+    {WITH("\"normalizer\":{}"), CLEF_UNSUPPORTED, "a normalizer other than NFC and BERT's"},
+    {WITH("\"decoder\":{\"type\":\"BPEDecoder\"}"), CLEF_UNSUPPORTED, "a decoder other than ByteLevel, Fuse and WordPiece"},
     {WITH("\"decoder\":{\"type\":\"\"}"), CLEF_UNSUPPORTED, "a decoder other than"},
     {WITH("\"decoder\":{\"type\":\"ByteLevel Fuse\"}"), CLEF_UNSUPPORTED, "a decoder other than"},
-    {MODEL_OF("\"type\":\"WordPiece\"," VOCAB), CLEF_UNSUPPORTED, "a model other than BPE"},
-    {MODEL_OF("\"type\":\"Unigram\",\"vocab\":[[\"a\",-1.5]]"), CLEF_UNSUPPORTED, "a model other than BPE"},
+    {MODEL_OF("\"type\":\"WordPiece\"," VOCAB), CLEF_UNSUPPORTED, "word pieces without BERT's pre_tokenizer"},
+    {WITH("\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}"), CLEF_UNSUPPORTED, "BERT's pre_tokenizer without word pieces"},
+    {WORDS("\"type\":\"WordPiece\"," VOCAB), CLEF_FORMAT, "no token \"\" for words"},
+    {WORDS("\"type\":\"WordPiece\",\"unk_token\":\"c\"," VOCAB), CLEF_FORMAT, "no token \"c\" for words"},
+    {WORDS("\"type\":\"WordPiece\",\"unk_token\":\"a\",\"max_input_chars_per_word\":1025," VOCAB), CLEF_UNSUPPORTED,
+     "words of more than 1024 characters"},
+    {WORDS("\"type\":\"WordPiece\",\"unk_token\":\"a\",\"continuing_subword_prefix\":\"12345678901234567\"," VOCAB),
+     CLEF_UNSUPPORTED, "a longer prefix of what continues a word"},
+    {"{" LEVEL "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"#\"}," MODEL "}", CLEF_UNSUPPORTED,
+     "another prefix in its decoder"},
+    {MODEL_OF("\"type\":\"Unigram\",\"vocab\":[[\"a\",-1.5]]"), CLEF_UNSUPPORTED, "a model other than BPE and WordPiece"},
     {MODEL_OF("\"byte_fallback\":true," VOCAB), CLEF_UNSUPPORTED, "byte_fallback"},
-    {MODEL_OF("\"continuing_subword_prefix\":\"##\"," VOCAB), CLEF_UNSUPPORTED, "a prefix or suffix of words"},
-    {MODEL_OF("\"end_of_word_suffix\":\"</w>\"," VOCAB), CLEF_UNSUPPORTED, "a prefix or suffix of words"},
+    {MODEL_OF("\"continuing_subword_prefix\":\"##\"," VOCAB), CLEF_UNSUPPORTED, "a prefix of what continues a word"},
+    {MODEL_OF("\"end_of_word_suffix\":\"</w>\"," VOCAB), CLEF_UNSUPPORTED, "a suffix of words"},
     {ADDED("\"id\":3,\"content\":\"<x>\",\"lstrip\":true"), CLEF_UNSUPPORTED, "single_word, lstrip or rstrip"},
     {ADDED("\"id\":3,\"content\":\"<x>\",\"rstrip\":true"), CLEF_UNSUPPORTED, "single_word, lstrip or rstrip"},
     {ADDED("\"id\":3,\"content\":\"<x>\",\"single_word\":true"), CLEF_UNSUPPORTED, "single_word, lstrip or rstrip"},
@@ -141,6 +151,38 @@ Test(refusals, of_two_files) {
     expect_error(ctx, CLEF_IO, "tokenizer.json cannot be opened");
 }
 
+static void refuse_words(const char *words, const char *config, clef_status status, const char *line) {
+    char path[300];
+    write_file("tokenizer_config.json", config, strlen(config));
+    snprintf(path, sizeof path, "%s", write_file("vocab.txt", words, strlen(words)));
+    cr_expect(!clef_tokenizer_open(ctx, path), "%s and %s", words, config);
+    cr_expect(!strchr(clef_error(ctx), '\n'));
+    expect_error(ctx, status, line);
+    cr_expect(!clef_tokenizer_open(ctx, folder));
+    expect_error(ctx, status, line);
+}
+
+Test(refusals, of_words_in_lines) {
+    refuse_words("", "{}", CLEF_FORMAT, "has no vocabulary");
+    refuse_words("\n \n", "{}", CLEF_FORMAT, "has no vocabulary");
+    refuse_words("a\n##b\n", "{}", CLEF_FORMAT, "vocab.txt has no token \"[UNK]\" for words");
+    refuse_words("[UNK]\n\xFF\n", "{}", CLEF_FORMAT, "tokens that are not UTF-8");
+    refuse_words("[UNK]\na\n", "[]", CLEF_FORMAT,
+                 "tokenizer_config.json is not the JSON of a tokenizer's options: { expected at byte 0");
+    refuse_words("[UNK]\na\n", "{\"do_lower_case\":\"yes\"}", CLEF_FORMAT, "is not the JSON of a tokenizer's options");
+    write_file("tokenizer_config.json", "{\"do_lower_case\":true}", 22);
+    clef_tokenizer *t = clef_tokenizer_open(ctx, write_file("vocab.txt", "[UNK]\r\nA\n\na\n##b\nb", 17));
+    cr_assert(t, "%s", clef_error(ctx));
+    int64_t ids[8], n = clef_tokenizer_encode(t, "AB\tb, A ab[UNK]", 15, ids, 8), want[] = {3, 4, 5, 0, 3, 3, 4, 0};
+    char text[32];
+    cr_expect(clef_tokenizer_size(t) == 6 && n == 8 && memcmp(ids, want, sizeof want) == 0, "%d tokens", (int)n);
+    cr_expect(clef_tokenizer_decode(t, ids, n, text, sizeof text) == 21 && !strcmp(text, "ab b [UNK] a ab [UNK]"), "%s", text);
+    char path[300];
+    snprintf(path, sizeof path, "%s/vocab.txt", folder);
+    cr_expect(remove(path) == 0 && !clef_tokenizer_open(ctx, path));
+    expect_error(ctx, CLEF_IO, "vocab.txt cannot be opened");
+}
+
 Test(refusals, of_paths_and_texts) {
     cr_expect(!clef_tokenizer_open(NULL, "x") && !clef_tokenizer_open(ctx, NULL));
     expect_error(ctx, CLEF_INVALID, "tokenizer_open: the path is NULL");
@@ -161,7 +203,7 @@ Test(refusals, of_paths_and_texts) {
     cr_expect_eq(clef_tokenizer_save(t, "/nowhere/tokenizer.json"), CLEF_IO);
     expect_error(ctx, CLEF_IO, "tokenizer_save: /nowhere/tokenizer.json");
     cr_expect_eq(clef_tokenizer_save(NULL, "x"), CLEF_INVALID);
-    clef_text_stream stream = {{0}, 0};
+    clef_text_stream stream = {0};
     cr_expect_eq(clef_tokenizer_stream(t, NULL, 0, NULL, 0), -1);
     expect_error(ctx, CLEF_INVALID, "stream or text is NULL");
     cr_expect_eq(clef_tokenizer_stream(t, &stream, 3, NULL, 0), -1);
