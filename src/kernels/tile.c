@@ -84,7 +84,7 @@ typedef struct tiling {
     int64_t m, n, k, batch, tiles_m, tiles_n;
     int64_t splits, run; /* of k in one split */
     double element;      /* bytes of what sums are made in */
-    double seconds;      /* that it takes */
+    double seconds;      /* of arithmetic */
     bool a_along, b_along, a_wide, b_wide, flat;
 } tiling;
 
@@ -130,18 +130,16 @@ static bool tile_fits(const clef__lowering *lw, const method *by, const shape *s
 /* ---- the partition ---- */
 static int64_t most_splits(const tiling *t) { return clef__larger(t->k / SHORTEST_SPLIT, 1); }
 
-/* Seconds with this shape and so many splits.  Units wait for those that have most groups, and are busy with less than their peak where
-   these are few work-items; splits are written, and read once more in a launch of its own. */
+/* Seconds of arithmetic with this shape and so many splits.  Units wait for those that have most groups, and are busy with less than
+   their peak where these are few work-items; splits are written, and read once more in a launch of its own. */
 static double seconds_of(const clef__lowering *lw, const tiling *t, const shape *s, int64_t splits) {
     int64_t m = s->gm * s->rm, n = s->gn * s->rn, units = clef__larger(clef__lower_device(lw)->compute_units, 1);
     double groups = (double)clef__ceil_div(t->m, m) * (double)clef__ceil_div(t->n, n) * (double)(t->batch * splits);
     double rounds = ceil(groups / (double)units), busy = fmin(rounds * (double)items_of(t->by, s) / UNIT_ITEMS, 1);
-    double area = (double)t->m * (double)t->n * (double)t->batch, k = (double)t->k,
-           run = (double)(clef__ceil_div(clef__ceil_div(t->k, splits), s->depth) * s->depth);
+    double run = (double)(clef__ceil_div(clef__ceil_div(t->k, splits), s->depth) * s->depth);
     clef__work work = {.flops = 2 * (double)(m * n) * run * s->price * rounds * (double)units / busy * t->element / 4,
-                       .efficiency = t->by == &plain ? PLAIN_EFFICIENCY : MATRIX_EFFICIENCY,
-                       .bytes = t->element * (area + (double)t->batch * k * (double)(t->m + t->n))};
-    clef__work finish = {.bytes = t->element * area * (double)(2 * splits)};
+                       .efficiency = t->by == &plain ? PLAIN_EFFICIENCY : MATRIX_EFFICIENCY};
+    clef__work finish = {.bytes = t->element * (double)t->m * (double)t->n * (double)(2 * t->batch * splits)};
     return clef__launch_seconds(lw, &work) + (splits > 1 ? clef__launch_seconds(lw, &finish) : 0);
 }
 
@@ -289,7 +287,9 @@ static double cost(const clef__lowering *lw) {
     clef__gemm g = *clef__lower_product(lw);
     tiling t;
     begin(lw, &g, &t);
-    return t.seconds;
+    double area = (double)t.m * (double)t.n, read = (double)t.k * (double)(t.m + t.n);
+    clef__work memory = {.bytes = t.element * (double)t.batch * (area + read)};
+    return fmax(t.seconds, clef__launch_seconds(lw, &memory));
 }
 
 static void lower(const clef__lowering *lw) {
