@@ -177,7 +177,7 @@ static cl_int queue_both(cl_command_queue queue, visit *v, const clef__host_span
 static clef_status visit_beside(clef__device *device, visit *v, const clef__host_span *span, clef__event *const *after, int n,
                                 cl_event *done) {
     const char *label = v->label;
-    ends e = {NULL};
+    ends e = {0};
     int spans = v->n;
     bool mapped = false;
     cl_int code = CL_OUT_OF_HOST_MEMORY;
