@@ -80,7 +80,14 @@
 #define A_PITCH (TILE_M + PAD)
 #define B_PITCH (TILE_N + PAD)
 
-#define HOLDS_ROWS (RM * RN == 64 && ITEMS >= 256 && !A_ALONG && A_WIDTH == 4) /* or compilers spill */
+/* Where compilers would spill: what is stored as it is computed. */
+#define AS_COMPUTED_f32 1
+#define AS_COMPUTED_f16 0
+#define AS_COMPUTED_bf16 0
+#define AS_COMPUTED_f64 0
+#define AS_COMPUTED_i32 0
+#define AS_COMPUTED_i64 0
+#define HOLDS_ROWS (RM * RN == 64 && ITEMS >= 256 && !A_ALONG && A_WIDTH == 4 && CAT(AS_COMPUTED_, A_IN))
 
 #define DECLARE_BLOCKS                                                                           \
     __local V a_block[TK * A_PITCH / 4], b_block[TK * B_PITCH / 4];                              \

@@ -148,7 +148,9 @@ static void begin_launch(const clef__lowering *lw, const division *d) {
 static void end_launch(const clef__lowering *lw, const division *d) {
     size_t down = (size_t)clef__ceil_div(d->batch, d->rows_per_item),
            across = (size_t)clef__ceil_div(d->all_panels, d->panels_per_item);
-    clef__launch_end(lw, (size_t[]){down, across, 1}, (size_t[]){1, 1, 1});
+    size_t together =
+        clef__lower_profile(lw)->wide_items ? 1 : (size_t)clef__lower_profile(lw)->local; /* the kernel passes over the rest */
+    clef__launch_end(lw, (size_t[]){down, across, 1}, (size_t[]){1, together, 1});
 }
 
 /* [first][second][columns] as strides of time and batch. */
