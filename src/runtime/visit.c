@@ -48,13 +48,10 @@ static visit *new_visit(clef__device *device, const clef__host_task *from) {
     return v;
 }
 
-/* For all maps; the first failure. */
-static cl_int wait_for_maps(visit *v) {
+/* For all maps, or until waiting for one fails: that takes long, and then nothing can be done with the others either. */
+static cl_int wait_for_maps(const visit *v) {
     cl_int code = CL_SUCCESS;
-    for (int i = 0; i < v->n; i++) {
-        cl_int waited = clef__wait_for_event(v->mapped[i], NULL);
-        if (code == CL_SUCCESS) code = waited;
-    }
+    for (int i = 0; i < v->n && code == CL_SUCCESS; i++) code = clef__wait_for_event(v->mapped[i], NULL);
     return code;
 }
 
