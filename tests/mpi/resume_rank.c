@@ -12,7 +12,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SIDE = 6, CLASSES = 3, ITEMS = 61, PARTS = 4, EVERY = 3 };
+enum {
+    SIDE = 6,
+    CLASSES = 3,
+    ITEMS = 61,
+    PARTS = 4,
+    EVERY = 3,
+    PATIENCE = 4 /* s: longer than a busy disk takes for a checkpoint */
+};
 
 static const char *folder, *result;
 static long steps, milliseconds;
@@ -114,10 +121,10 @@ int main(int argc, char **argv) {
     fclose(fopen(path, "w"));
     const char *threads = getenv("CLEF_RANKS");
     clef_options context = {.no_tuning = true, .sum_units = 2};
-    clef_ranks_options options = {.context = context, .timeout = 2};
+    clef_ranks_options options = {.context = context, .timeout = PATIENCE};
     clef_status status =
         threads ? clef_run_ranks_with(threads, &options, train, NULL)
-                : clef_run_mpi_with(&(clef_mpi_options){.devices = "0", .context = context, .timeout = 2}, train, NULL);
+                : clef_run_mpi_with(&(clef_mpi_options){.devices = "0", .context = context, .timeout = PATIENCE}, train, NULL);
     if (status) printf("ended: %s\n", clef_error(NULL));
     return status == CLEF_NO_DEVICE ? 77 : status ? 1 : 0;
 }
