@@ -9,7 +9,6 @@ enum { CLEF__NORMAL_CODES = 3 }; /* that one character becomes, at most */
 bool clef__is_control(uint32_t code);
 bool clef__is_punctuation(uint32_t code); /* of ASCII all that is no letter, number or space */
 bool clef__is_chinese(uint32_t code);
-bool clef__is_mark(uint32_t code); /* one that takes no space (Mn) */
 /* The character decomposed (NFD), without marks that take no space; how many code points, 0 for a mark. */
 int clef__stripped(uint32_t code, uint32_t out[CLEF__NORMAL_CODES]);
 /* In lower case; one code point, or two. */

@@ -1,38 +1,28 @@
 /* split.c — the words of a text: the patterns of GPT-2 (A. Radford et al.: Language Models are Unsupervised Multitask Learners, 2019),
    Llama 3 and Qwen 2, each alternative in its order, with Unicode's classes. */
 #include "text/split.h"
+#include "text/runs.h"
 #include "text/text_internal.h"
 #include <string.h>
 
 /* ---- classes of characters ---- */
 typedef enum class { OTHER, LETTER, NUMBER, SPACE } class;
-typedef struct run {
-    uint32_t first, last;
+typedef struct class_run {
+    clef__run run;
     class class;
-} run;
+} class_run;
 #define COMPOSES(first, last)
-#define R(first, last, class) {first, last, class},
-static const run classes[] = {
+#define R(first, last, class) {{first, last}, class},
+static const class_run classes[] = {
 #include "text/unicode.def"
 };
 #undef R
 #undef COMPOSES
 #define R(first, last, class)
-#define COMPOSES(first, last) {first, last, OTHER},
-static const run composing[] = {
+#define COMPOSES(first, last) {first, last},
+static const clef__run composing[] = {
 #include "text/unicode.def"
 };
-
-/* The run with this character, or NULL. */
-static const run *find_run(const run *runs, size_t n, uint32_t code) {
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (runs[middle].last < code) low = middle + 1;
-        else high = middle;
-    }
-    return low < n && runs[low].first <= code ? &runs[low] : NULL;
-}
 
 static class class_of(uint32_t code) {
     if (code < 128) {
@@ -41,15 +31,13 @@ static class class_of(uint32_t code) {
         if (code >= '0' && code <= '9') return NUMBER;
         return code == ' ' || (code >= 9 && code <= 13) ? SPACE : OTHER;
     }
-    const run *r = find_run(classes, sizeof classes / sizeof *classes, code);
+    const class_run *r = CLEF__FIND_RUN(classes, code);
     return r ? r->class : OTHER;
 }
 
 bool clef__is_space(uint32_t code) { return class_of(code) == SPACE; }
 
-bool clef__may_compose(uint32_t code) {
-    return code >= 0x300 && find_run(composing, sizeof composing / sizeof *composing, code) != NULL;
-}
+bool clef__may_compose(uint32_t code) { return code >= 0x300 && CLEF__FIND_RUN(composing, code); }
 
 /* ---- patterns ---- */
 #define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"

@@ -49,9 +49,9 @@ enum { CLEF__PATTERNS = 4 };
 enum { CLEF__PREFIX_MOST = 16, CLEF__WORD_MOST = 1024 };
 typedef struct clef__pieces {
     bool there, splits; /* splits: the file says that words end at white space and punctuation */
-    bool cleans, parts_chinese, strips,
-        lowers;     /* of the normalizer: no control characters, Chinese ones by themselves, no accents, no capitals */
-    bool cleans_up; /* decoding writes no space before a full stop and the like */
+    /* The normalizer: no control characters, Chinese ones by themselves, no accents, no capitals. */
+    bool cleans, parts_chinese, strips, lowers;
+    bool cleans_up;                                             /* decoding writes no space before a full stop and the like */
     int most, prefix_size, decoded_size;                        /* characters of a word; bytes of both prefixes */
     char prefix[CLEF__PREFIX_MOST], decoded[CLEF__PREFIX_MOST]; /* of what continues a word, "##"; and as the decoder has it */
     char unknown_text[64];

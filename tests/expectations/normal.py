@@ -9,16 +9,12 @@ lower case of `first`, `first` + step, …, `last`, as far from each; W: the one
 import sys
 import unicodedata
 
+import rows
 
-def runs(letter, inside):
-    first = None
-    for code in range(sys.maxunicode + 2):
-        now = code <= sys.maxunicode and inside(chr(code))
-        if now and first is None:
-            first = code
-        if not now and first is not None:
-            yield f"{letter}({first:X},{code - 1:X})"
-            first = None
+
+def rows_of(letter, inside):
+    for first, last, _ in rows.runs(lambda code: inside(chr(code))):
+        yield f"{letter}({first:X},{last:X})"
 
 
 def decomposed():
@@ -52,17 +48,9 @@ def lowered():
 def main():
     print(f"/* normal.def — what BERT's normalizer asks of Unicode {unicodedata.unidata_version}.  Made by tests/expectations/normal.py, which")
     print("   says what each row means; numbers are hexadecimal. */")
-    print("/* clang-format off */")
-    line = ""
     category = unicodedata.category
-    for row in [*runs("C", lambda c: category(c) in ("Cc", "Cf", "Co")), *runs("M", lambda c: category(c) == "Mn"),
-                *runs("P", lambda c: category(c)[0] == "P"), *decomposed(), *lowered()]:
-        if len(line) + len(row) > 130:
-            print(line.rstrip())
-            line = ""
-        line += row + " "
-    print(line.rstrip())
-    print("/* clang-format on */")
+    rows.write([*rows_of("C", lambda c: category(c) in ("Cc", "Cf", "Co")), *rows_of("M", lambda c: category(c) == "Mn"),
+                *rows_of("P", lambda c: category(c)[0] == "P"), *decomposed(), *lowered()])
 
 
 main()

@@ -8,6 +8,8 @@ White space is the property White_Space of the standard: what str.isspace says, 
 import sys
 import unicodedata
 
+import rows
+
 
 def kind(code):
     c = chr(code)
@@ -36,30 +38,16 @@ def composes(code):
     return "COMPOSES" if code in SECONDS or unicodedata.combining(c) or not unicodedata.is_normalized("NFC", c) else None
 
 
-def runs(kind):
-    first, before = 0, None
-    for code in range(sys.maxunicode + 2):
-        now = kind(code) if code <= sys.maxunicode else None
-        if now == before:
-            continue
-        if before:
-            arguments = f"0x{first:05X}, 0x{code - 1:05X}"
-            yield f"COMPOSES({arguments})" if before == "COMPOSES" else f"R({arguments}, {before})"
-        first, before = code, now
+def rows_of(kind):
+    for first, last, what in rows.runs(kind):
+        arguments = f"0x{first:05X}, 0x{last:05X}"
+        yield f"COMPOSES({arguments})" if what == "COMPOSES" else f"R({arguments}, {what})"
 
 
 def main():
     print(f"/* unicode.def — letters, numbers and white space of Unicode {unicodedata.unidata_version}, in order.  Made by")
     print("   tests/expectations/unicode.py.   first   last   class.  Behind them COMPOSES: what NFC may change. */")
-    print("/* clang-format off */")
-    line = ""
-    for run in [*runs(kind), *runs(composes)]:
-        if len(line) + len(run) > 130:
-            print(line.rstrip())
-            line = ""
-        line += run + " "
-    print(line.rstrip())
-    print("/* clang-format on */")
+    rows.write([*rows_of(kind), *rows_of(composes)])
 
 
 main()
