@@ -10,45 +10,45 @@ enum { ITEMS = 48, BATCH = 16, EPOCHS = 2, WEIGHTS = 16 * 10 };
 static char dir[] = "/tmp/clef-stages-XXXXXX";
 static float weights[2][WEIGHTS]; /* of one device, of the pipeline */
 
-static clef_module *make_net(clef_context *ctx) {
-    clef_seed(ctx, 3);
+static clef_module *make_net(clef_context *ctx, uint64_t seed) {
+    clef_seed(ctx, seed);
     return clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, 64, 16, NULL), clef_nn_tanh(ctx),
                                             clef_nn_linear(ctx, 16, 10, NULL)));
 }
 
-/* group NULL: one device, all epochs at once; else epoch by epoch, each a run that resumes the one before. */
-static clef_status fit(clef_context *ctx, clef_group *group, float *into) {
-    clef_module *net = make_net(ctx);
+/* group NULL: one device.  Else it begins anew, and resumes what an earlier run left in dir. */
+static clef_status fit(clef_context *ctx, clef_group *group, int epochs, float *into) {
+    clef_module *net = make_net(ctx, group && epochs > 1 ? 4 : 3); /* one that resumes must not need its own weights */
     clef_replicate(net, group);
     clef_pipeline *pipe = group ? clef_pipeline_new(net, group, &(clef_pipeline_options){.micro_batches = 4}) : NULL;
     clef_optimizer *opt = clef_adam(net, &(clef_adam_options){.lr = 0.01});
     clef_dataset *set = clef_dataset_take(clef_digits(ctx, CLEF_TRAIN), ITEMS),
                  *held = clef_dataset_take(clef_digits(ctx, CLEF_TEST), BATCH);
-    clef_status status = clef_error_status(ctx);
-    for (int epochs = group ? 1 : EPOCHS; epochs <= EPOCHS && status == CLEF_OK; epochs++) {
-        clef_loader *data = clef_loader_open(set, &(clef_loader_options){.batch = BATCH, .shuffle = true, .seed = 5, .workers = 2});
-        clef_loader *test = clef_loader_open(held, &(clef_loader_options){.batch = BATCH});
-        status = clef_fit(net,
-                          &(clef_fit_options){.train = data,
-                                              .test = test,
-                                              .optimizer = opt,
-                                              .epochs = epochs,
-                                              .group = group,
-                                              .pipeline = pipe,
-                                              .checkpoint_dir = group ? dir : NULL,
-                                              .resume = group != NULL},
-                          NULL);
-        clef_loader_close(data);
-        clef_loader_close(test);
-    }
+    clef_loader *data = clef_loader_open(set, &(clef_loader_options){.batch = BATCH, .shuffle = true, .seed = 5, .workers = 2});
+    clef_loader *test = clef_loader_open(held, &(clef_loader_options){.batch = BATCH});
+    clef_fit_options o = {.train = data,
+                          .test = test,
+                          .optimizer = opt,
+                          .epochs = epochs,
+                          .group = group,
+                          .pipeline = pipe,
+                          .checkpoint_dir = group ? dir : NULL,
+                          .resume = group != NULL};
+    clef_status status = clef_error_status(ctx) ? clef_error_status(ctx) : clef_fit(net, &o, NULL);
     if (status == CLEF_OK && group) status = clef_pipeline_gather(pipe, opt);
-    return status == CLEF_OK ? clef_read(clef_parameter(net, "3.weight"), into, sizeof *weights) : status;
+    if (status == CLEF_OK) status = clef_read(clef_parameter(net, "3.weight"), into, sizeof *weights);
+    clef_loader_close(data);
+    clef_loader_close(test);
+    return status;
 }
 
 static clef_status in_stages(clef_context *ctx, clef_group *all, void *user) {
     (void)user;
     float own[WEIGHTS];
-    return fit(ctx, all, clef_group_rank(all) == 0 ? weights[1] : own);
+    clef_status status = CLEF_OK;
+    for (int epochs = 1; epochs <= EPOCHS && status == CLEF_OK; epochs++)
+        status = fit(ctx, all, epochs, clef_group_rank(all) == 0 ? weights[1] : own);
+    return status;
 }
 
 int main(void) {
@@ -56,7 +56,7 @@ int main(void) {
     if (!have_device(&code)) return code;
     if (!mkdtemp(dir)) return 1;
     clef_context *ctx = clef_open(NULL);
-    if (fit(ctx, NULL, weights[0]) != CLEF_OK) COMPLAIN("one device: %s", clef_error(ctx));
+    if (fit(ctx, NULL, EPOCHS, weights[0]) != CLEF_OK) COMPLAIN("one device: %s", clef_error(ctx));
     clef_close(ctx);
     if (clef_run_ranks_with("0,0", &(clef_ranks_options){.timeout = 120}, in_stages, NULL) != CLEF_OK)
         COMPLAIN("%s", clef_error(NULL));
