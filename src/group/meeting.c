@@ -12,8 +12,11 @@ bool clef__reduces(const clef__meeting *what) {
 
 bool clef__is_small(const clef__session *s) { return (uint64_t)s->what->n * s->element <= SMALL; }
 
-bool clef__goes_in_pieces(const clef__session *s) {
-    return s->what->kind == CLEF__MEET_ALL_REDUCE && !clef__is_small(s) && !s->group->of->transport->begin_sharing;
+static bool shares(const clef__session *s) { return s->group->of->transport->begin_sharing && !clef__is_small(s); }
+
+/* An all_reduce by messages of many numbers. */
+static bool goes_in_pieces(const clef__session *s) {
+    return s->what->kind == CLEF__MEET_ALL_REDUCE && !clef__is_small(s) && !shares(s);
 }
 
 /* Cuts at whole lines of the cache, as nearly equal as that allows. */
@@ -152,9 +155,8 @@ static clef_status meet_at_once(clef__session *s) {
 
 /* Many wait until these were compared. */
 static clef_status meet_all(clef__session *s) {
-    bool segments = s->what->segment != NULL, pieces = clef__goes_in_pieces(s);
-    bool shares = s->group->of->transport->begin_sharing && !clef__is_small(s);
-    if (!shares && !pieces) return segments ? sum_packed(s, meet_at_once) : meet_at_once(s);
+    bool segments = s->what->segment != NULL, pieces = goes_in_pieces(s);
+    if (!shares(s) && !pieces) return segments ? sum_packed(s, meet_at_once) : meet_at_once(s);
     clef_status status = exchange_headers(s, false);
     if (status != CLEF_OK) return status;
     bool alike = lie_alike(s);
@@ -189,8 +191,7 @@ static bool session_open(clef__session *s) {
     if (ok && s->what->weighted) ok = clef__session_room(s, &s->weight, n * sizeof *s->weight);
     if (ok && clef__reduces(s->what) && s->group->size > 1) {
         clef__part own = clef__part_for(s, s->group->rank);
-        bool shares = s->group->of->transport->begin_sharing && !clef__is_small(s);
-        ok = shares || clef__goes_in_pieces(s) || clef__session_room(s, &s->scratch, (n - 1) * (size_t)own.count * s->element);
+        ok = shares(s) || goes_in_pieces(s) || clef__session_room(s, &s->scratch, (n - 1) * (size_t)own.count * s->element);
     }
     if (ok) clef__header_make(&s->header[s->group->rank], s->group, s->what);
     return ok;

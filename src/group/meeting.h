@@ -64,8 +64,6 @@ bool clef__reduces(const clef__meeting *what);
 size_t clef__bytes_ahead(const clef__session *s, int m);
 /* So few bytes that a second round would cost more than to send all to all. */
 bool clef__is_small(const clef__session *s);
-/* An all_reduce by messages of more than that. */
-bool clef__goes_in_pieces(const clef__session *s);
 /* What of `whole` each member combines. */
 clef__part clef__own_part(const clef__session *s, clef__part whole, int member);
 /* Where in the own `out` lies what comes from member `from`, or the result of combining; in elements. */

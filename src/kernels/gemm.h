@@ -12,8 +12,8 @@
 
 typedef struct clef__gemm {
     int64_t m[3], k[3], z[2], n;
-    clef__operand a, b,
-        c; /* a: of the type clef__gemm_a_type tells; b: any storage, also a half type beside floats; c: of the node's dtype */
+    /* a: of the type clef__gemm_a_type tells; b: any storage, also a half type beside floats; c: of the node's dtype */
+    clef__operand a, b, c;
     int64_t a_m[3], a_k[3], a_z[2];
     int64_t b_k[3], b_n, b_z[2];
     int64_t c_m[3], c_n, c_z[2];

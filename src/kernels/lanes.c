@@ -57,9 +57,13 @@ int clef__lower_team(const clef__lowering *lw, int64_t n) {
     return n >= LONG_ROW && clef__lower_device(lw)->max_work_group >= LARGE_TEAM ? LARGE_TEAM : SMALL_TEAM;
 }
 
+int clef__lower_row_lanes(const clef__lowering *lw, int64_t n) {
+    return clef__lower_lanes(lw, clef__lower_team(lw, n) > 1 ? 1 : n); /* members read side by side, one element each */
+}
+
 void clef__launch_rows(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n) {
     int team = clef__lower_team(lw, n);
-    clef__launch_lanes(lw, file, kernel, dtype, team > 1 ? 1 : n); /* members read side by side, one element each */
+    clef__launch_lanes(lw, file, kernel, dtype, team > 1 ? 1 : n);
     if (team > 1) clef__launch_define(lw, "TEAM", "%d", team);
 }
 

@@ -26,6 +26,8 @@ void clef__launch_lanes(const clef__lowering *lw, const char *file, const char *
 /* Work-items that share a row of n elements (TEAM of cl/lanes.h): a work-group where that is many and a row is at least as long, else 1:
    each has rows of its own. */
 int clef__lower_team(const clef__lowering *lw, int64_t n);
+/* Lanes along such a row. */
+int clef__lower_row_lanes(const clef__lowering *lw, int64_t n);
 /* Begins a launch of a kernel that goes along rows of n: DT, and W or TEAM. */
 void clef__launch_rows(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n);
 /* Its units, rows or splits of rows, each of about `work` elements; and its end. */

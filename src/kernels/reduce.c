@@ -60,7 +60,7 @@ static void launch_reduce(const clef__lowering *lw, const char *token, clef__ope
     clef__cut cut = clef__cut_of(lw, axes, splits);
     begin_reduce(lw, axes.inner == 1 ? "reduce_rows" : "reduce_columns", token, x.dtype, joined, y.dtype, axes);
     if (axes.inner == 1) {
-        int lanes = clef__lower_team(lw, axes.n) > 1 ? 1 : clef__lower_lanes(lw, axes.n);
+        int lanes = clef__lower_row_lanes(lw, axes.n);
         reduce_rows_args args = {.x = x, .x_lanes = lanes, .y = y, .divide = divide, .cut = cut};
         pass_reduce_rows(lw, &args);
         clef__launch_end_rows(lw, axes.n, cut.units);

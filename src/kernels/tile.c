@@ -146,8 +146,13 @@ static double seconds_of(const clef__lowering *lw, const tiling *t, const shape 
 /* The cheapest number of splits, or as tuned; more where sums would get long. */
 static int64_t choose_splits(const clef__lowering *lw, const tiling *t, const shape *s, int64_t tuned) {
     int64_t best = clef__larger(tuned, 1);
-    for (int64_t splits = 2; !tuned && splits <= most_splits(t); splits += splits / 8 + 1)
-        if (seconds_of(lw, t, s, splits) < seconds_of(lw, t, s, best)) best = splits;
+    double least = seconds_of(lw, t, s, best);
+    for (int64_t splits = 2; !tuned && splits <= most_splits(t); splits += splits / 8 + 1) {
+        double seconds = seconds_of(lw, t, s, splits);
+        if (seconds >= least) continue;
+        best = splits;
+        least = seconds;
+    }
     return clef__larger(best, clef__ceil_div(t->k, LONGEST_K));
 }
 

@@ -7,13 +7,13 @@
 #include "runtime/runtime_internal.h"
 #include <string.h>
 
-cl_command_queue clef__queue_new(const clef__device *device, cl_int *code) {
-    return clCreateCommandQueue(device->context, device->id, device->ctx->trace ? CL_QUEUE_PROFILING_ENABLE : 0, code);
+cl_command_queue clef__queue_new(const clef__device *device, cl_command_queue_properties also, cl_int *code) {
+    return clCreateCommandQueue(device->context, device->id, also | (device->ctx->trace ? CL_QUEUE_PROFILING_ENABLE : 0), code);
 }
 
 cl_command_queue clef__queue_beside(clef__device *device, cl_int *code) {
     *code = CL_SUCCESS;
-    if (!device->beside) device->beside = clef__queue_new(device, code);
+    if (!device->beside) device->beside = clef__queue_new(device, 0, code);
     return device->beside;
 }
 

@@ -83,7 +83,7 @@ clef__passage *clef__fetch_beside(const clef__span *from, clef__device *to, size
 static cl_int queue_store(const clef__span *to, clef__passage *p, size_t bytes, clef__event *const *after, int n, cl_event gate,
                           cl_event *done) {
     clef__device *device = to->buffer->device;
-    cl_event wait[3 * CLEF__MAX_DEVICES + 1];
+    cl_event wait[CLEF__QUEUES + 1];
     cl_int code;
     for (int i = 0; i < n; i++) wait[i] = (cl_event)after[i];
     wait[n] = gate;

@@ -3,7 +3,7 @@
 #define CLEF_RUNTIME_H
 #include "clef/context.h"
 
-enum { CLEF__MAX_DEVICES = 16 }; /* of a context */
+enum { CLEF__MAX_DEVICES = 16, CLEF__QUEUES = 3 * CLEF__MAX_DEVICES }; /* of a context; queues of all its devices (events.c) */
 
 /* ---- host memory (alloc.c): through the hooks of clef_set_allocator ---- */
 void *clef__alloc(size_t bytes);               /* NULL when out of memory */

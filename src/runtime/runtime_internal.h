@@ -398,7 +398,8 @@ cl_int clef__queue_wait(cl_command_queue queue);
 cl_int clef__event_wait(clef__device *device, cl_event event);
 
 /* ---- events.c ---- */
-cl_command_queue clef__queue_new(const clef__device *device, cl_int *code);
+/* With these properties, and profiling where that is traced. */
+cl_command_queue clef__queue_new(const clef__device *device, cl_command_queue_properties also, cl_int *code);
 /* The device's second queue, made at first need. */
 cl_command_queue clef__queue_beside(clef__device *device, cl_int *code);
 

@@ -28,9 +28,9 @@ typedef struct visit {
     uint64_t number[2];
     clef__reached *reached; /* where visits are timed */
     const char *label;
-    void *what, **memory; /* memory: of each span, */
+    void *what, **memory; /* memory: where each span is mapped, */
     int n;
-    cl_event mapped[]; /* and when it is that; NULL once nobody waits for it any more */
+    cl_event mapped[]; /* and when it is */
 } visit;
 
 static visit *new_visit(clef__device *device, const clef__host_task *from) {
@@ -120,7 +120,7 @@ static cl_command_queue queue_of(clef__device *device, cl_int *code) {
     *code = clGetDeviceInfo(device->id, CL_DEVICE_QUEUE_PROPERTIES, sizeof can, &can, NULL);
     if (*code != CL_SUCCESS) return NULL;
     can &= CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
-    return device->visits = clCreateCommandQueue(device->context, device->id, can, code);
+    return device->visits = clef__queue_new(device, can, code);
 }
 
 /* What a visit waits for, and how it ends. */

@@ -154,12 +154,12 @@ static void convert_waiting(const clef__lowering *lw, int index) {
     int order[CLEF_MAX_RANK], base = rec->g->captured[index].base;
     clef__lowering there = *lw;
     there.device = rec->g->captured[base].out->device;
-    clef__operand x = rec->placed[base].operand, y = x;
+    clef__operand x = rec->placed[base].operand;
     for (; index != base; index = clef__captured_of(rec->g, rec->g->captured[index].node->input[0]))
         rec->placed[index].there = false;
     if (x.dtype == rec->g->captured[base].out->dtype) return;
-    y = clef__lower_scratch_in(&there, rec->g->captured[base].out->dtype, clef__operand_shape(&x),
-                               clef__memory_order(&x, order) ? order : NULL);
+    clef__operand y = clef__lower_scratch_in(&there, rec->g->captured[base].out->dtype, clef__operand_shape(&x),
+                                             clef__memory_order(&x, order) ? order : NULL);
     clef__lower_copy(&there, y, x);
     rec->placed[base].operand = y;
 }

@@ -126,7 +126,7 @@ static clef_status visit(issue *s, const clef__launch *launch, clef__event **aft
 /* A copy in a second queue waits there for what its edges name. */
 static clef_status launch_beside(issue *s, int i) {
     const clef__launch *launch = &s->plan->launch[i];
-    clef__event *after[3 * CLEF__MAX_DEVICES], **done = event_of(s->plan, i);
+    clef__event *after[CLEF__QUEUES], **done = event_of(s->plan, i);
     int n = 0;
     for (; s->edge < s->plan->n_edges && s->plan->edge[s->edge].after == i; s->edge++)
         after[n++] = *event_of(s->plan, s->plan->edge[s->edge].before);

@@ -14,21 +14,21 @@
    device's memory in other queues. */
 #include "plan/schedule/schedule.h"
 
-enum { QUEUES = 3 * CLEF__MAX_DEVICES, BEFORE = -1, UNKNOWN = -2 /* launches that a queue knows the end of */ };
+enum { BEFORE = -1, UNKNOWN = -2 /* launches that a queue knows the end of */ };
 
 /* By queue: the last launch that is known to be over; BEFORE: all of earlier plans. */
 typedef struct clock {
-    int over[QUEUES];
+    int over[CLEF__QUEUES];
 } clock;
 
 typedef struct edges {
     clef__plan *plan;
-    clock now[QUEUES]; /* what each queue knows */
-    clock *at;         /* what was known when launch i began */
-    int *queue;        /* of launch i, */
-    int *previous;     /* and the launch before it there; -1: none */
-    uint32_t *touched; /* the devices whose memory it touches: bits */
-    int last[QUEUES], devices, capacity;
+    clock now[CLEF__QUEUES]; /* what each queue knows */
+    clock *at;               /* what was known when launch i began */
+    int *queue;              /* of launch i, */
+    int *previous;           /* and the launch before it there; -1: none */
+    uint32_t *touched;       /* the devices whose memory it touches: bits */
+    int last[CLEF__QUEUES], devices, capacity;
     bool failed;
 } edges;
 
@@ -90,7 +90,7 @@ static void enter(edges *e, int i) {
 /* ---- edges ---- */
 
 static void learn(clock *to, const clock *from) {
-    for (int q = 0; q < QUEUES; q++)
+    for (int q = 0; q < CLEF__QUEUES; q++)
         if (from->over[q] > to->over[q]) to->over[q] = from->over[q];
 }
 
@@ -117,7 +117,7 @@ static int last_conflict(const edges *e, int i, int queue, int other, uint32_t d
 
 /* What `queue` must wait for before launch i, as far as that touches these devices' memory: visits, copies, then kernels. */
 static void find_edges_of(edges *e, int i, int queue, uint32_t devices) {
-    for (int q = QUEUES - 1; q >= CLEF__MAX_DEVICES; q--) {
+    for (int q = CLEF__QUEUES - 1; q >= CLEF__MAX_DEVICES; q--) {
         int j = queue == q ? -1 : last_conflict(e, i, queue, q, devices);
         if (j >= 0) add_edge(e, queue, q, j, i);
     }
@@ -138,7 +138,7 @@ static void wait_on_host(edges *e, int i, int queue) {
 
 /* Device d ends the plan behind all that touched its memory in other queues. */
 static void find_last_edges(edges *e, int d) {
-    for (int q = 0; q < QUEUES; q++) {
+    for (int q = 0; q < CLEF__QUEUES; q++) {
         int i = q == d ? -1 : e->last[q];
         while (i >= 0 && !(e->touched[i] >> d & 1)) i = e->previous[i];
         if (i >= 0 && i > e->now[d].over[q]) add_edge(e, d, q, i, e->plan->n_launches + d);
@@ -147,9 +147,9 @@ static void find_last_edges(edges *e, int d) {
 
 static void find_all(edges *e) {
     const clef__plan *plan = e->plan;
-    for (int q = 0; q < QUEUES; q++) {
+    for (int q = 0; q < CLEF__QUEUES; q++) {
         e->last[q] = -1;
-        for (int other = 0; other < QUEUES; other++) e->now[q].over[other] = UNKNOWN;
+        for (int other = 0; other < CLEF__QUEUES; other++) e->now[q].over[other] = UNKNOWN;
     }
     for (int i = 0; i < plan->n_launches && !e->failed; i++) {
         const clef__launch *launch = &plan->launch[i];
