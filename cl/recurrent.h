@@ -1,11 +1,14 @@
 /* recurrent.h — what recurrent.cl and recurrent_back.cl share: the product of a tile, vectors at the end of a row, activations.
 
-   The file defines GATES, and with it a tile: MR items of the batch by NV vectors of W lanes, U for each gate, so that all gates of a
-   unit meet in one work-item. */
-#ifndef NV
-#define NV GATES
+   The file defines GATES, and with it a tile: MR items of the batch by NV vectors of W lanes, U for each of TOGETHER gates.  The other
+   gates' products follow, so that all gates of a unit meet in one work-item. */
+#ifndef TOGETHER
+#define TOGETHER GATES
 #endif
-#define U (NV / GATES)
+#ifndef NV
+#define NV TOGETHER
+#endif
+#define U (NV / TOGETHER)
 #define S COMPUTE(IN)
 #define V VEC(S, W)
 #define T V
@@ -34,7 +37,7 @@ DEFINE_ENDS(IN, W)
     }
 
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
-/* sums[row][gate][u] = Σ_k a[row][k] · b[gate][k][u]; rows beyond `left` repeat the last one. */
+/* sums[row][gate][u] = Σ_k a[row][k] · b[gate][k][u] of TOGETHER gates; rows beyond `left` repeat the last one. */
 static void multiply(__global const S *a, long apart, int left, __global const S *b, long to_gate, int K, S *sums) {
 #define ADDRESS(i) __global const S *a##i = a + min(i, left - 1) * apart;
 #define START(i, j) V c##i##_##j = (V)(0);
@@ -65,7 +68,7 @@ static void multiply(__global const S *a, long apart, int left, __global const S
 #define SPILL_ROW(i) COLUMNS(SPILL, i)
     ROWS(SPILL_ROW)
 }
-#define SUM(g) CAT(VLOAD_, W)(sums + ((i * GATES + (g)) * U + u) * W)
+#define SUM(g) CAT(VLOAD_, W)(sums + ((((g) / TOGETHER * MR + i) * TOGETHER + (g) % TOGETHER) * U + u) * W)
 
 #define LET_SIGMOID(y, x)                                                                              \
     const V y##_minus = -(x);                                                                          \

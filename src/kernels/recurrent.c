@@ -22,14 +22,29 @@ typedef struct division {
     bool back;
     clef_dtype dtype, type;                              /* of tensors, and what is computed in */
     int64_t batch, steps, hidden, gates, depth, outputs; /* gates of the product and its depth; columns in all */
-    int64_t rows, vectors, lanes;                        /* of a tile */
+    int64_t rows, vectors, lanes, together;              /* of a tile; gates in it */
     int64_t panel, all_panels;
     int64_t rows_per_item, panels_per_item;
 } division;
 
-static division divide(const clef__lowering *lw) {
+/* All gates together, so that the weights come in several streams, or one gate after the other in a tile of more rows, so that they are read
+   less often: where there are more items, or the sums, a row of w and one number of the state take more than the device's registers. */
+static void shape_tile(division *d, const clef__profile *profile, int64_t items) {
+    int64_t sums = profile->tile_m * profile->tile_vectors, registers = 1;
+    while (registers < sums + profile->tile_vectors + 1) registers *= 2;
+    d->together = d->gates;
+    d->vectors = d->gates == 1 && d->hidden > d->lanes ? 2 : d->gates;
+    int64_t most = clef__larger(sums / d->vectors, 1);
+    d->rows = clef__smaller(most, items);
+    if (!profile->wide_items || d->hidden <= d->lanes || (items <= most && (items + 1) * d->vectors < registers)) return;
+    d->together = 1;
+    d->vectors = 2;
+    d->rows = clef__smaller(clef__larger(sums / 2, 1), items);
+}
+
+/* Tiled for work-items that own the batch in so many parts. */
+static division divide(const clef__lowering *lw, int64_t parts) {
     const clef__node *node = clef__lower_node(lw);
-    const clef__profile *profile = clef__lower_profile(lw);
     division d = {.a = *(const clef__recurrence *)clef__attributes(node), .dtype = node->out->dtype};
     clef_shape x = node->out->shape, w = node->input[1]->shape;
     d.back = node->op->strategies == clef__recurrent_back_strategies;
@@ -40,21 +55,25 @@ static division divide(const clef__lowering *lw) {
     d.gates = d.back ? 1 : clef__cell_gates(d.a.cell);
     d.depth = d.back ? w.dim[0] : d.hidden;
     d.lanes = clef__gemm_lanes(lw, d.type);
-    d.vectors = d.gates == 1 && d.hidden > d.lanes ? 2 : d.gates;
-    int64_t most = clef__larger(profile->tile_m * profile->tile_vectors / d.vectors, 1);
-    d.rows = clef__smaller(most, d.batch);
-    d.panel = d.vectors / d.gates * d.lanes;
+    shape_tile(&d, clef__lower_profile(lw), clef__ceil_div(d.batch, clef__smaller(parts, d.batch)));
+    d.panel = d.vectors / d.together * d.lanes;
     d.all_panels = clef__ceil_div(d.hidden, d.panel);
     return d;
 }
 
-/* Tiles that are equally full. */
-static void even_rows(division *d) { d->rows = clef__ceil_div(d->rows_per_item, clef__ceil_div(d->rows_per_item, d->rows)); }
+/* Tiles with few rows that nobody wants, of still enough sums to hide how long an addition takes; a tile itself costs half a row.  They are
+   equally full. */
+static void even_rows(division *d) {
+    int64_t items = d->rows_per_item, most = d->rows;
+    for (int64_t rows = most - 1; rows * 3 >= most * 2; rows--)
+        if (clef__ceil_div(items, rows) * (2 * rows + 1) < clef__ceil_div(items, d->rows) * (2 * d->rows + 1)) d->rows = rows;
+    d->rows = clef__ceil_div(items, clef__ceil_div(items, d->rows));
+}
 
 static division divide_batch(const clef__lowering *lw) {
-    division d = divide(lw);
     int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1);
     if (!clef__lower_profile(lw)->wide_items) units *= ITEMS_PER_UNIT;
+    division d = divide(lw, units);
     d.rows_per_item = clef__ceil_div(d.batch, clef__smaller(units, d.batch));
     d.panels_per_item = d.all_panels;
     even_rows(&d);
@@ -62,7 +81,7 @@ static division divide_batch(const clef__lowering *lw) {
 }
 
 static division divide_units(const clef__lowering *lw) {
-    division d = divide(lw);
+    division d = divide(lw, 1);
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t wanted =
         clef__larger(clef__lower_device(lw)->compute_units, 1) * (profile->wide_items ? ITEMS_PER_UNIT : profile->items_per_unit);
@@ -142,6 +161,7 @@ static void begin_launch(const clef__lowering *lw, const division *d) {
     clef__launch_define(lw, "CELL", "%d", (int)d->a.cell);
     clef__launch_define(lw, "MR", "%d", (int)d->rows);
     clef__launch_define(lw, "NV", "%d", (int)d->vectors);
+    clef__launch_define(lw, "TOGETHER", "%d", (int)d->together);
     clef__launch_define(lw, "W", "%d", (int)d->lanes);
 }
 

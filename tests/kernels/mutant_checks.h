@@ -870,7 +870,8 @@ static void picks(void) {
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
     X(matrix_orders) X(matrix_eights)                                                                                 \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(softmax_vectors)                        \
-    X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams)
+    X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams)   \
+    X(gru_together)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(far_threes) X(few_channels) \
@@ -892,7 +893,7 @@ static void picks(void) {
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")             \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \
-    X(lstm_sequence, "sequence") X(gru_sequence, "sequence") \
+    X(lstm_sequence, "sequence") X(gru_sequence, "sequence") X(gru_together, "steps") \
     X(attended_few, "split") X(attended_few_windows, "split") X(attended_short, "split")
 /* clang-format on */
 #endif

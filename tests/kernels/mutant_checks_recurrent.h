@@ -158,6 +158,7 @@ static void tanh_steps(void) { check_recurrent(TANH_CELL, some_steps, true, fals
 static void relu_steps(void) { check_recurrent(RELU_CELL, all_steps, false, true); }
 static void lstm_steps(void) { check_recurrent(LSTM_CELL, some_steps, false, true); }
 static void gru_steps(void) { check_recurrent(GRU_CELL, some_steps, true, false); }
+static void gru_together(void) { check_recurrent(GRU_CELL, some_steps, false, true); } /* as on a GPU: all gates in one product */
 static void lstm_sequence(void) { check_recurrent(LSTM_CELL, all_steps, true, false); }
 static void gru_sequence(void) { check_recurrent(GRU_CELL, some_steps, false, true); }
 #endif
