@@ -145,13 +145,13 @@ static reach reach_of(axis a, int residue) {
         for (int j = first_h; j < end_h; j++) {                                                  \
             __global const M *at = image + (from + p * step + j * at_h + i);                     \
             __global const M *weight = filter + (weights + j * filter_h + i);                    \
-            TAKE_ROW(SET)                                                                        \
             if ((j - end_h + 1) * rv.shift + rv.step > 0) {                                      \
                 SET(AHEAD)                                                                       \
                 if (step != c) {                                                                 \
                     SET(AHEAD_BETWEEN)                                                           \
                 }                                                                                \
             }                                                                                    \
+            TAKE_ROW(SET)                                                                        \
         }                                                                                        \
         SET(PUT)                                                                                 \
     }
