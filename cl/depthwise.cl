@@ -9,14 +9,16 @@
    depthwise_weight: the sums of x·dy over `rows` rows of dy for each tap, [split][kh][kw][c], to be added up afterwards.
 
    With WIDE a work-item goes through whole rows of `chunk` channels, which stay in a cache from row to row; y's rows P pixels at
-   a time, dy's with the sums of MR rows of NV taps in registers.  The last vector of channels moves back over the one before, and so do
-   the last P pixels of y.  A vector's pixels lie too far apart for the device to guess what comes next, so it asks for those that the
-   next row will be the first to read.  Otherwise a work-item owns one vector of the result.
+   a time, all their channels one vector after the other, so that memory is read in its order and what bounds the taps is found once;
+   dy's vector by vector, with the sums of MR rows of NV taps in registers.  The last vector of channels moves back over the one before,
+   and so do the last P pixels of y.  The device does not guess the next row in time, so a work-item asks for what that will be the first
+   to read; before its own loads, as what stands between these and their sums goes through memory.  Otherwise a work-item owns
+   one vector of the result.
 
    Where a row of the filter has TAPS taps, side by side, and neighbours among the P pixels lie STEP apart, the compiler sees which
    pixels they share: each is loaded once for all of them, as loads are more than the multiply-adds otherwise.
 
-   Knobs: DT: f32, f16, bf16, f64, i32 or i64, storage; BACKWARD; WIDE; P: 4 or 8; TAPS, up to 7, or 0: not known; STEP; MR and NV: at
+   Knobs: DT: f32, f16, bf16, f64, i32 or i64, storage; BACKWARD; WIDE; P: 4 to 8; TAPS, up to 7, or 0: not known; STEP; MR and NV: at
    most a filter's height and width; W: lanes, at most c, and a divisor of it if not WIDE.
    Checked with: WIDE=1; BACKWARD=1; WIDE=1 TAPS=3 STEP=2. */
 #ifndef DT
@@ -135,6 +137,7 @@ static reach reach_of(axis a, int residue) {
         int put_at = result + (p + q) * apart + i;                                               \
         STORE(DT, W, to, put_at, EPILOGUE(W, sum##q, extra, put_at));                            \
     }
+#define PUT_SUM(q) STORE(DT, W, to, result + (p + q) * apart + i, sum##q);
 #define AHEAD(q) PREFETCH_READ(at + (q * step + below));
 #define AHEAD_BETWEEN(q) PREFETCH_READ(at + ((q + 1) * step - c + below));
 #define CORRELATE(SET, TAKE_ROW)                                                                 \
@@ -153,7 +156,11 @@ static reach reach_of(axis a, int residue) {
             }                                                                                    \
             TAKE_ROW(SET)                                                                        \
         }                                                                                        \
-        SET(PUT)                                                                                 \
+        if (ops > EPILOGUE_BIAS) {                                                               \
+            SET(PUT)                                                                             \
+        } else {                                                                                 \
+            SET(PUT_SUM)                                                                         \
+        }                                                                                        \
     }
 
 /* Taps first_w to end_w of a row. */
@@ -179,13 +186,10 @@ static reach reach_of(axis a, int residue) {
     TAKE_SOME(SET)
 #endif
 
-/* One pixel, through those taps that lie in the image. */
-#define CORRELATE_ONE                                                                            \
-    {                                                                                            \
-        int left = p * rh.step + rh.base, first_w = first_inside(left, rh.shift, rh.taps);       \
-        int end_w = end_inside(left, rh.shift, rh.taps, in_w);                                   \
-        CORRELATE(ROWS_1, TAKE_SOME)                                                             \
-    }
+/* Pixel p's taps that lie in the image. */
+#define FIND_TAPS                                                                                \
+    int left = p * rh.step + rh.base, first_w = first_inside(left, rh.shift, rh.taps);           \
+    int end_w = end_inside(left, rh.shift, rh.taps, in_w);
 
 KERNEL(depthwise, DEPTHWISE_ARGS) {
     UNPACK(DEPTHWISE_ARGS)
@@ -207,17 +211,17 @@ KERNEL(depthwise, DEPTHWISE_ARGS) {
             int outer = end_inside(rh.base + (rh.taps - 1) * rh.shift, rh.step, rh.pixels, in_w);
             if (outer - inner < P) inner = outer = rh.pixels;
             PLAIN_LOOP
-            for (int next_i = part * chunk; next_i < last; next_i += W) {
-                int i = min(next_i, c - W);
+            for (int next_p = 0; next_p < rh.pixels;) {
+                bool whole = next_p >= inner && next_p < outer;
+                int p = whole ? min(next_p, outer - P) : next_p;
+                FIND_TAPS
                 PLAIN_LOOP
-                for (int p = 0; p < inner; p++) CORRELATE_ONE
-                PLAIN_LOOP
-                for (int next_p = inner; next_p < outer; next_p += P) {
-                    int p = min(next_p, outer - P);
-                    CORRELATE(PIXELS, TAKE_ALL)
+                for (int next_i = part * chunk; next_i < last; next_i += W) {
+                    int i = min(next_i, c - W);
+                    if (whole) CORRELATE(PIXELS, TAKE_ALL)
+                    else CORRELATE(ROWS_1, TAKE_SOME)
                 }
-                PLAIN_LOOP
-                for (int p = outer; p < rh.pixels; p++) CORRELATE_ONE
+                next_p = whole ? p + P : p + 1;
             }
         }
     }
@@ -228,7 +232,8 @@ KERNEL(depthwise, DEPTHWISE_ARGS) {
     FIND_ROW
     FIND_COLUMNS(x % CLASSES(h))
     int p = x / CLASSES(h);
-    CORRELATE_ONE
+    FIND_TAPS
+    CORRELATE(ROWS_1, TAKE_SOME)
 #endif
 }
 

@@ -14,6 +14,8 @@ CLEF__ARGS(depthwise_weight, DEPTHWISE_WEIGHT_ARGS)
 
 enum {
     MOST_TAPS = 7,     /* of a row, by registers.h */
+    LEAST_TILE = 4,    /* pixels, */
+    MOST_TILE = 8,     /* at most, by registers.h as well */
     CHUNK_BYTES = 256, /* fewer neighbouring channels than this read memory in crumbs */
     LEAST_PIXELS = 128 /* shorter sums than this are not worth adding up afterwards */
 };
@@ -83,6 +85,18 @@ static int64_t shared_taps(const clef__lowering *lw, const clef__conv *a, bool b
     return wide(lw) && side_by_side && a->kernel[1] <= MOST_TAPS ? a->kernel[1] : 0;
 }
 
+/* Sums that registers hold, beside what they are made of. */
+static int64_t sums_at_once(const clef__lowering *lw) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    return profile->tile_m * profile->tile_vectors;
+}
+
+/* Pixels of a tile: registers have room for as many weights and pixels beside their sums. */
+static int64_t pixels_at_once(const clef__lowering *lw, int64_t width) {
+    int64_t most = clef__smaller(clef__larger(sums_at_once(lw) / 2, LEAST_TILE), MOST_TILE);
+    return width >= 2 * most ? most : LEAST_TILE;
+}
+
 static void lower_images(const clef__lowering *lw, bool backward) {
     const clef__node *node = clef__lower_node(lw);
     const clef__conv *a = node->attributes;
@@ -93,7 +107,7 @@ static void lower_images(const clef__lowering *lw, bool backward) {
     int64_t rows = y.n * y.h, lanes = lanes_of(lw, y.c), chunk = chunk_of(lw, &x, lanes, a->kernel[0], rows);
     int64_t units = rows * (wide(lw) ? clef__larger(y.c / chunk, 1) : y.w * (y.c / lanes)), run = run_of(lw, units);
     begin_depthwise(lw, "depthwise", node->out->dtype, lanes);
-    clef__launch_define(lw, "P", "%d", (backward ? y.w / a->stride[1] : y.w) >= 16 ? 8 : 4);
+    clef__launch_define(lw, "P", "%d", (int)pixels_at_once(lw, backward ? y.w / a->stride[1] : y.w));
     clef__launch_define(lw, "BACKWARD", "%d", backward);
     int64_t taps = shared_taps(lw, a, backward);
     clef__launch_define(lw, "TAPS", "%d", (int)taps);
@@ -110,12 +124,6 @@ static void lower_images(const clef__lowering *lw, bool backward) {
 
 static void depthwise_forward(const clef__lowering *lw) { lower_images(lw, false); }
 static void depthwise_data(const clef__lowering *lw) { lower_images(lw, true); }
-
-/* Sums that registers hold, beside what they are made of. */
-static int64_t sums_at_once(const clef__lowering *lw) {
-    const clef__profile *profile = clef__lower_profile(lw);
-    return profile->tile_m * profile->tile_vectors;
-}
 
 /* Taps of a filter's row that are summed at a time. */
 static int64_t sums_of_row(const clef__lowering *lw, int64_t taps) {
