@@ -159,24 +159,24 @@ cl_int clef__queue_wait(cl_command_queue queue) {
     return code == CL_SUCCESS ? clFinish(queue) : code;
 }
 
-enum { MOMENT = 50, MOST_SKIPPED = 255 }; /* µs; waits */
+static const double MOMENT = 200e-6; /* seconds */
 
-/* A thread that sleeps wakes up tens of microseconds late, longer than little work takes.  So for a moment the driver is asked for the
-   event's state instead.  This takes a core from work that is not over by then: it is tried again after twice as many waits. */
-static void watch(clef__device *device, cl_event event) {
-    double end = clef__now() + 1e-6 * MOMENT;
-    cl_int state = CL_QUEUED;
-    if (device->watch.skipped++ < device->watch.skip) return;
-    while (state > CL_COMPLETE && clef__now() < end)
+/* A thread that sleeps wakes up tens of microseconds late, and where a whole machine sleeps a core does too: longer than little work
+   takes.  So the driver is asked for the event's state for a moment, where the last wait took no longer: this takes a core from work
+   that is not over by then. */
+static void watch(const clef__device *device, cl_event event, double begin) {
+    cl_int state = device->last_wait < MOMENT ? CL_QUEUED : CL_COMPLETE;
+    while (state > CL_COMPLETE && clef__now() < begin + MOMENT)
         if (clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL) != CL_SUCCESS) return;
-    device->watch.skipped = 0;
-    device->watch.skip = state <= CL_COMPLETE ? 0 : device->watch.skip < MOST_SKIPPED ? 2 * device->watch.skip + 1 : MOST_SKIPPED;
 }
 
 cl_int clef__event_wait(clef__device *device, cl_event event) {
+    double begin = clef__now();
     clFlush(device->queue);
-    watch(device, event);
-    return clWaitForEvents(1, &event);
+    watch(device, event, begin);
+    cl_int code = clWaitForEvents(1, &event);
+    device->last_wait = clef__now() - begin;
+    return code;
 }
 
 clef_status clef__finish(clef__device *device) {

@@ -319,9 +319,7 @@ struct clef__device {
     int n_unmapped;
     bool gates_asked, has_gates; /* visit.c */
     bool unsettled;              /* copies or reads may still run that nobody waits for (clef__settle) */
-    struct {
-        int skip, skipped;          /* waits until the next, and since the last */
-    } watch;                        /* for the end of little work (launch.c) */
+    double last_wait;            /* seconds that the host waited for it (launch.c) */
     clef_device_info info, planned; /* planned: with clef_options.sum_units */
     clef__profile profile;
     bool matrix_asked;
