@@ -24,6 +24,7 @@ enum {
     FEW_PANELS = 6,       /* so few do not pay for packing rows of A that lie well for a tile, */
     MANY_PANELS = 12,     /* nor fewer than these for a launch that packs an A of which a line holds a tile's rows */
     PAGE_FLOATS = 512,    /* rows this far apart (or a multiple) fall into the same sets of a first-level cache */
+    SET_ROWS = 6,         /* and so many of them still share such a set, of eight lines, with rows of B */
     PACKED_ROWS = 48,     /* of A, that a work-item packs at a time: so many use what it reads of B */
     PACKED_DEPTH = 512,   /* and columns of A */
     FAIR_ITEMS = 8        /* for each compute unit: drivers hand out work-items in runs, and the last one is waited for */
@@ -283,11 +284,14 @@ static int64_t most_packed_tiles(const clef__lowering *lw, const clef__gemm *g, 
     return tiles;
 }
 
+/* Do a tile's rows fall into one set of a first-level cache, with no room left for B? */
+static bool crowds(const clef__gemm *g, const tiling *t, int64_t page) { return g->a_m[2] % page == 0 && t->rows > SET_ROWS; }
+
 /* So many panels of B pay for packing rows of A: few where they are far apart along k, but follow one another, and somewhat more where
    they are a page apart; else so many that the addresses of their own that rows need in the k loop cost more, which is later where they
    must be packed element by element. */
 static int64_t least_panels(const clef__gemm *g, const tiling *t) {
-    if (g->a_k[2] == 1) return g->a_m[2] % PAGE_FLOATS == 0 ? FEW_PANELS / 2 : FEW_PANELS;
+    if (g->a_k[2] == 1) return crowds(g, t, PAGE_FLOATS) ? FEW_PANELS / 2 : FEW_PANELS;
     return g->a_m[2] == 1 && g->m[2] >= 4 * clef__larger(t->rows, t->width) ? 2 : 2 * FEW_PANELS;
 }
 
@@ -303,7 +307,7 @@ static void choose_packing(const clef__lowering *lw, const clef__gemm *g, clef_d
    is far apart but rows follow one another, a tile still finds what it wants of a step in one line. */
 static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
     bool one_level = g->m[0] * g->m[1] == 1 && g->k[0] * g->k[1] == 1;
-    bool bad = g->a_k[2] != 1 || g->a_m[2] % (2 * PAGE_FLOATS) == 0;
+    bool bad = g->a_k[2] != 1 || crowds(g, t, 2 * PAGE_FLOATS);
     int64_t least = g->a_m[2] == 1 ? MANY_PANELS : 2;
     if (t->packed_tiles || g->overlapping || !one_level || !bad || t->panels < least || t->row_tiles < 2) return;
     packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
