@@ -174,7 +174,8 @@ static void pack_rows(__global const MEMORY(IN) *a, steps s, depths d, int m_beg
 #define START(i, j) V c##i##_##j = (V)(0);
 #define START_ROW(i) COLUMNS(START, i)
 /* They will be written. */
-#define TOUCH(i, j) PREFETCH_WRITE(corner + c_row[i] + j * W);
+#define TOUCH(i, j)                                                                                    \
+    if (j * W * sizeof(*corner) % 64 == 0) PREFETCH_WRITE(corner + c_row[i] + j * W);
 #define TOUCH_ROW(i) COLUMNS(TOUCH, i)
 
 /* One depth; A_AT(i) is what row i of A has there, NEXT_A goes on to the next. */
