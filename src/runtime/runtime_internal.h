@@ -319,7 +319,10 @@ struct clef__device {
     int n_unmapped;
     bool gates_asked, has_gates; /* visit.c */
     bool unsettled;              /* copies or reads may still run that nobody waits for (clef__settle) */
-    double last_wait;            /* seconds that the host waited for it (launch.c) */
+    struct {
+        unsigned count;
+        double watched, slept;      /* seconds that trials of either kind took */
+    } waits;                        /* of the host for the device (launch.c) */
     clef_device_info info, planned; /* planned: with clef_options.sum_units */
     clef__profile profile;
     bool matrix_asked;
