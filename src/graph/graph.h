@@ -107,6 +107,7 @@ struct clef__output {
     bool requires_grad;
     bool tape_end;        /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
     bool donated;         /* its buffer was taken over by an in-place update */
+    bool lost;            /* what it is made from was, before it was computed (capture.c) */
     clef__tensor *leaf;   /* the parameter this is the present value of, if it wants a gradient */
     clef__buffer *buffer; /* NULL until computed */
     clef__layout layout;

@@ -456,12 +456,13 @@ static bool add_root(clef__graph *graph, int *n, clef__output *out) {
     return true;
 }
 
-/* A value that stays ends its tape with the step, so what can still be read of its node is computed with it. */
+/* A value that stays ends its tape with the step, so what can still be read of its node is computed with it.  One that a failure left
+   without what it is made from cannot be: reading it says so, and other steps go on. */
 static bool add_pending(clef__graph *graph, int *n, const clef__output *out) {
     bool ok = true;
     for (int k = 0; ok && k < out->node->n_outputs; k++) {
         clef__output *each = &out->node->out[k];
-        if (each->refs > 0 && (each == out || !each->donated) && !clef__computed(each)) ok = add_root(graph, n, each);
+        if (each->refs > 0 && !each->lost && (each == out || !each->donated) && !clef__computed(each)) ok = add_root(graph, n, each);
     }
     return ok;
 }

@@ -47,6 +47,7 @@ static clef_status visit(clef_context *ctx, clef__graph_view *g, clef__output *r
         clef__visit *top = &g->stack[depth - 1];
         clef__node *node = top->out->node;
         if (top->out->donated) {
+            root->lost = true;
             status = clef__fail(ctx, CLEF_STATE,
                                 "eval: a value that %s needs was overwritten by the end of its step, or by clef_assign_at; "
                                 "read or clef_keep what depends on it before",

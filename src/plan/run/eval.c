@@ -139,16 +139,29 @@ static bool is_broken(const clef_context *ctx) {
     return status == CLEF_BUILD || status == CLEF_DEVICE || status == CLEF_LOST;
 }
 
+static void begin_view(clef__graph_view *g) {
+    g->n = g->key_words = 0;
+    g->hash = 0;
+}
+
+/* After a failure in the middle: finds out which of them can no longer be computed, as others were updated in place. */
+static void find_lost(clef_context *ctx, clef__output *const *roots, int n, clef__graph_view *g) {
+    for (int i = 0; i < n; i++) {
+        begin_view(g);
+        clef__collect(ctx, &roots[i], 1, g);
+    }
+}
+
 clef_status clef__compute(clef_context *ctx, clef__output *const *roots, int n) {
     if (!clef__usable(ctx) || is_broken(ctx)) return clef_error_status(ctx);
     clef__plans *plans = clef__plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
     clef__graph_view *g = &plans->view;
-    g->n = g->key_words = 0;
-    g->hash = 0;
+    begin_view(g);
     clef_status status = clef__collect(ctx, roots, n, g);
     if (status == CLEF_OK && g->n)
         status = clef__dry_run(ctx) ? measure_graph(ctx, g) : clef__plan_for(ctx) ? plan_graph(ctx, g) : run_graph(ctx, plans, g);
+    if (status != CLEF_OK) find_lost(ctx, roots, n, g);
     return status;
 }
 
