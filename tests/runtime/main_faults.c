@@ -181,6 +181,32 @@ static bool train_failing(clef_context *ctx, long n, bool again) {
     return memcmp(row, weights[1], sizeof row) == 0 || (printf("recovers with other numbers\n"), false);
 }
 
+/* ---- two updates in place, of two dtypes so that each is a launch of its own, and of which each wants the other's former value ---- */
+
+static bool update_both(clef_context *ctx, clef_tensor *a, clef_tensor *b) {
+    clef_tensor *to_a = clef_to(clef_sum(b, NULL, 0, false), CLEF_F32), *to_b = clef_to(clef_sum(a, NULL, 0, false), CLEF_I32);
+    return clef_assign(a, clef_add(a, to_a)) == CLEF_OK && clef_assign(b, clef_add(b, to_b)) == CLEF_OK &&
+           clef_end_step(ctx) == CLEF_OK;
+}
+
+/* A call fails between them: the second can have no value any more, but the context goes on. */
+static bool update_failing(clef_context *ctx, long n, bool again) {
+    clef_tensor *a = clef_keep(clef_ones(ctx, CLEF_SHAPE(300), CLEF_F32)),
+                *b = clef_keep(clef_ones(ctx, CLEF_SHAPE(200), CLEF_I32));
+    bool made = clef_eval(a) == CLEF_OK && clef_eval(b) == CLEF_OK;
+    for (int i = 0; made && i < 2; i++) made = clef_scalar(ctx, i) && clef_end_step(ctx) == CLEF_OK; /* what made them goes */
+    forget_plans(ctx);
+    fail_call(n, again);
+    complete = update_both(ctx, a, b);
+    stop_failing(ctx);
+    clef_clear_error(ctx);
+    bool goes_on = made && clef_item(clef_add(clef_scalar(ctx, 1), clef_scalar(ctx, 2))) == 3 && clef_end_step(ctx) == CLEF_OK;
+    if (!goes_on) printf("other steps fail: %s\n", clef_error(ctx));
+    clef_release(a);
+    clef_release(b);
+    return goes_on;
+}
+
 /* ---- inference: weights that stay for a while, so that what is packed from them stays too ---- */
 enum { LEAST = 8, MOST = 12, INPUTS = 24, OUTPUTS = 40 };
 
@@ -246,8 +272,13 @@ static long next(long n) {
     return n + 1 + (all && *all == '1' ? 0 : n / DENSE);
 }
 
+typedef bool failing_work(clef_context *ctx, long n, bool again);
+static const char *what_fails(failing_work *work) {
+    return work == train_failing ? "training" : work == answer_failing ? "inference" : "updates";
+}
+
 /* `failing` with a failure at the N-th call, for all N. */
-static bool living_on(bool (*failing)(clef_context *ctx, long n, bool again), bool of_opencl, bool again, int *runs) {
+static bool living_on(failing_work *failing, bool of_opencl, bool again, int *runs) {
     opencl_faults = of_opencl;
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = cache_dir});
     bool good = note_weights(ctx);
@@ -256,8 +287,8 @@ static bool living_on(bool (*failing)(clef_context *ctx, long n, bool again), bo
     for (long n = 1; good && struck; n = next(n), ++*runs) {
         good = failing(ctx, n, again);
         if (!good)
-            printf("%s, %s %ld%s\n", failing == train_failing ? "training" : "inference", of_opencl ? "OpenCL call" : "allocation",
-                   n, again ? " and all later ones" : "");
+            printf("%s, %s %ld%s\n", what_fails(failing), of_opencl ? "OpenCL call" : "allocation", n,
+                   again ? " and all later ones" : "");
     }
     clef_close(ctx);
     if (live || ledger) printf("%ld allocations and %ld OpenCL objects leak\n", live, ledger);
@@ -333,7 +364,8 @@ int main(void) {
     live = ledger = 0;
     bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) && sweep(true, true, &runs);
     for (int i = 0; good && i < 3; i++)
-        good = living_on(train_failing, i == 2, i == 1, &runs) && living_on(answer_failing, i == 2, i == 1, &runs);
+        good = living_on(train_failing, i == 2, i == 1, &runs) && living_on(answer_failing, i == 2, i == 1, &runs) &&
+               living_on(update_failing, i == 2, i == 1, &runs);
     cache_dir = ""; /* once more without the cache, through the compiler */
     good = good && sweep(true, false, &runs);
     good = good && short_buffer() && weather() && copies_are_not_needed();
