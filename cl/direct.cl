@@ -226,13 +226,16 @@ KERNEL(gradient, GRADIENT_ARGS) {
                 __global const MEMORY(DT) *d = dy_base + dy_offset + (long)row * out_w * RESULTS + p * W;
                 int ahead = block * out_w * RESULTS;
                 int safe = row + 1 < rows ? out_w : out_w - 1; /* a whole vector of the last pixel may lie beyond dy */
-                PLAIN_LOOP
-                for (int ox = 0; ox < out_w; ox++) {
-                    V v = ox < safe ? LOAD(DT, W, d, ox * RESULTS) : CAT(gather_, DT)(d + ox * RESULTS, 1, RESULTS - p * W);
 #define GATHER_TAP(i) c##i = fma((V)((a + i / PART * a_step)[i % PART]), v, c##i);
+                PLAIN_LOOP
+                for (int ox = 0; ox < safe; ox++, a += STEP) { /* no branch, for which sums would go to memory */
+                    PREFETCH_TO_L2(d + ox * RESULTS + ahead);  /* the next block */
+                    V v = LOAD(DT, W, d, ox * RESULTS);
                     EACH_TAP(GATHER_TAP)
-                    if (q == 0) PREFETCH_TO_L2(d + ox * RESULTS + ahead); /* the next block, by the first taps only */
-                    a += STEP;
+                }
+                if (safe < out_w) {
+                    V v = CAT(gather_, DT)(d + safe * RESULTS, 1, RESULTS - p * W);
+                    EACH_TAP(GATHER_TAP)
                 }
             }
             __global float *to = sums + ((ky_begin * RUN + r_begin) * PANELS + p) * W;
