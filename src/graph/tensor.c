@@ -462,7 +462,8 @@ static bool add_pending(clef__graph *graph, int *n, const clef__output *out) {
     bool ok = true;
     for (int k = 0; ok && k < out->node->n_outputs; k++) {
         clef__output *each = &out->node->out[k];
-        if (each->refs > 0 && !each->lost && (each == out || !each->donated) && !clef__computed(each)) ok = add_root(graph, n, each);
+        if (each->refs > 0 && !each->lost && (each == out || !each->donated) && !clef__computed(each))
+            ok = add_root(graph, n, each);
     }
     return ok;
 }

@@ -1,6 +1,7 @@
 /* main.c — the clef command: picks the verb, parses its options, runs it. */
 #include "tool.h"
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -34,20 +35,33 @@ int tool_failed(const char *verb_name, const clef_context *ctx) {
 
 /* ---- signals ---- */
 static volatile int *interrupted;
+static sigset_t caught;
 
-static void on_signal(int number) {
-    (void)number;
+/* A thread of its own waits for them, and no other is asked: a driver's compiler would catch them too, and remove what it is writing,
+   so that the program that it compiles fails. */
+static void *wait_for_signals(void *unused) {
+    int number;
+    (void)unused;
+    sigwait(&caught, &number);
     *interrupted = 1;
+    sigwait(&caught, &number);
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &caught, NULL);
+    raise(number);
+    return NULL;
 }
 
 void tool_catch_signals(volatile int *flag) {
-    struct sigaction was, action = {.sa_flags = (int)SA_RESETHAND};
+    struct sigaction hang_up;
+    pthread_t waiter;
     interrupted = flag;
-    action.sa_handler = on_signal;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup ignores it */
+    sigemptyset(&caught);
+    sigaddset(&caught, SIGINT);
+    sigaddset(&caught, SIGTERM);
+    if (!sigaction(SIGHUP, NULL, &hang_up) && hang_up.sa_handler != SIG_IGN) sigaddset(&caught, SIGHUP); /* nohup ignores it */
+    pthread_sigmask(SIG_BLOCK, &caught, NULL);
+    if (pthread_create(&waiter, NULL, wait_for_signals, NULL) == 0) pthread_detach(waiter);
+    else pthread_sigmask(SIG_UNBLOCK, &caught, NULL);
 }
 
 /* ---- lines ---- */

@@ -19,7 +19,8 @@ int tool_failed(const char *verb_name, const clef_context *ctx);
 int tool_usage(const char *verb_name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* One line, cut to 80 columns or to the terminal where it is narrower; it holds ASCII and names of devices. */
 void tool_line(FILE *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* From now on the first SIGINT, SIGTERM or SIGHUP sets *flag; the second one kills. */
+/* From now on the first SIGINT, SIGTERM or SIGHUP sets *flag; the second one kills.  Before a context is opened, whose threads then leave
+   them alone. */
 void tool_catch_signals(volatile int *flag);
 /* Of a clock that only moves on. */
 double tool_seconds(void);

@@ -157,11 +157,9 @@ static int run_tune(const char *const *operands) {
     if (w.model && !source_parse("tune", o.data ? o.data : model_data(w.model), &w.data)) return EXIT_USAGE;
     if (!w.batch) w.batch = w.data.batch;
     if (o.shapes && !workload_shapes(&w, o.shapes)) code = EXIT_USAGE;
+    tool_catch_signals(&interrupted);
     clef_context *ctx = code == EXIT_OK ? tool_open("tune", &o.common, &code) : NULL;
-    if (ctx) {
-        tool_catch_signals(&interrupted);
-        code = tune(ctx, &w);
-    }
+    if (ctx) code = tune(ctx, &w);
     workload_close(&w);
     clef_close(ctx);
     return code;
