@@ -122,11 +122,12 @@ endif()
 
 set(clef_size_small 1)
 set(clef_size_tiny 2)
+set(clef_size_least 3)
 set(clef_widths cpu_avx512 cpu_avx2 cpu minimal) # profiles of 16, 8, 4 float lanes, and the one that every device can be given
 
 # clef_test_on(WHERE SIZE TEST TARGET SOURCE [BRIEF | WHOLE] [FAST]) registers TEST as WHERE/TEST, or WHERE-whole/TEST.
 # WHERE: an implementation (rusticl, oclgrind, intel), a profile (on the usual device), or both (rusticl-gpu).
-# SIZE: full; small: small shapes; tiny: few kernels too.
+# SIZE: full; small: small shapes; tiny: few kernels too; least: a share of those.
 # BRIEF: stands in for a WHOLE one; cmake/check.sh runs the former, check.sh --all the latter.  FAST: pocl is to compile fast.
 # Labels: portability, WHERE (check.sh leaves out the profile that the machine has anyway), brief or whole.
 function(clef_test_on where size test target source)
@@ -180,6 +181,17 @@ function(clef_test_at_widths test target source)
     clef_test_on(${profile} small ${test} ${target} ${source} BRIEF FAST)
     clef_test_on(${profile} full ${test} ${target} ${source} WHOLE)
   endforeach()
+endfunction()
+
+# A program of kernels on another implementation.  Two profiles there have much the same kernels: of those pairs check.sh tries one.
+set(clef_only_whole rusticl/kernels/test_softmax rusticl/kernels/test_loss
+  rusticl-gpu/kernels/test_norm rusticl-gpu/kernels/test_reduce rusticl-gpu/kernels/test_sums
+  rusticl-gpu/kernels/test_matmul rusticl-gpu/kernels/test_conv)
+function(clef_test_on_driver where test target source)
+  clef_test_on(${where} tiny ${test} ${target} ${source} WHOLE)
+  if(NOT "${where}/${test}" IN_LIST clef_only_whole)
+    clef_test_on(${where} least ${test} ${target} ${source} BRIEF)
+  endif()
 endfunction()
 
 function(clef_test_at_widths_in_full test target source)
@@ -266,7 +278,7 @@ if(CRITERION_FOUND)
     if(room STREQUAL "kernels")
       clef_test_at_widths(${test} ${target} ${source})
       foreach(driver rusticl oclgrind intel)
-        clef_test_on(${driver} tiny ${test} ${target} ${source})
+        clef_test_on_driver(${driver} ${test} ${target} ${source})
       endforeach()
     elseif(room MATCHES "^(graph|plan|nn|optim|train)$")
       clef_test_at_widths_in_full(${test} ${target} ${source})
@@ -281,12 +293,12 @@ if(CRITERION_FOUND)
     # Rows that a work-group shares: pocl's optimizer may take stores of one work-item for those of several, so it must be at work.
     if(test MATCHES "^kernels/test_(reduce|sums|softmax|norm|loss)$")
       clef_test_on(gpu small ${test} ${target} ${source})
-      clef_test_on(rusticl-gpu tiny ${test} ${target} ${source})
+      clef_test_on_driver(rusticl-gpu ${test} ${target} ${source})
     endif()
     # Rusticl gives a CPU and Oclgrind a GPU: products with the other one's kernels too.
     if(test MATCHES "^kernels/test_(matmul|conv)$")
-      clef_test_on(rusticl-gpu tiny ${test} ${target} ${source})
-      clef_test_on(oclgrind-cpu tiny ${test} ${target} ${source})
+      clef_test_on_driver(rusticl-gpu ${test} ${target} ${source})
+      clef_test_on_driver(oclgrind-cpu ${test} ${target} ${source})
     endif()
   endforeach()
   if(TARGET tools_test_plan) # preloads it into the command

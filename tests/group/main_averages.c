@@ -216,7 +216,7 @@ static clef_status look_at_order(clef_context *ctx, clef_group *all, void *user)
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
-    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)number_from_env("CLEF_CASES", 12);
+    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)cases_from_env("CLEF_CASES", 12);
     for (uint64_t seed = first; seed < first + n; seed++) try_scene(seed);
     if (clef_run_ranks("0,0,0", count_plans, NULL) != CLEF_OK) COMPLAIN("plans: %s", clef_error(NULL));
     if (clef_run_ranks("0,0", look_at_order, NULL) != CLEF_OK) COMPLAIN("order: %s", clef_error(NULL));

@@ -297,7 +297,7 @@ static void run(clef_rank_fn fn, void *user, const program *p) {
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
-    long cases = number_from_env("CLEF_GROUP_CASES", 40), first = number_from_env("CLEF_GROUP_FIRST", 1);
+    long cases = cases_from_env("CLEF_GROUP_CASES", 40), first = number_from_env("CLEF_GROUP_FIRST", 1);
     static gradient_case c;
     for (long i = 0; i < cases && !complaints; i++) {
         make_program(&c.p, (uint64_t)(first + i));

@@ -196,7 +196,7 @@ static void try_program(uint64_t seed) {
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
-    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)number_from_env("CLEF_CASES", 15);
+    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)cases_from_env("CLEF_CASES", 15);
     for (uint64_t seed = first; seed < first + n; seed++) try_program(seed);
     printf("%d complaints\n", atomic_load(&complaints));
     return atomic_load(&complaints) != 0;

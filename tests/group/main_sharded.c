@@ -326,7 +326,7 @@ static clef_status refuse(clef_context *ctx, clef_group *all, void *user) {
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
-    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)number_from_env("CLEF_CASES", 12);
+    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)cases_from_env("CLEF_CASES", 12);
     for (uint64_t seed = first; seed < first + n; seed++) try_scene(seed);
     check_checkpoints();
     if (clef_run_ranks("0,0", refuse, NULL) != CLEF_OK) COMPLAIN("%s", clef_error(NULL));

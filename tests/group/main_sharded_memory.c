@@ -51,7 +51,7 @@ int main(void) {
     int fd = mkstemp(path);
     if (fd < 0) return 1;
     if (try_at(1L << 60, path) != CLEF_OK) COMPLAIN("with all memory: %s", clef_error(NULL));
-    long all = (1L << 60) - atomic_load(&countdown), cases = number_from_env("CLEF_CASES", 40);
+    long all = (1L << 60) - atomic_load(&countdown), cases = cases_from_env("CLEF_CASES", 40);
     for (long k = 0; k < cases; k++) {
         long at = all * k / cases;
         clef_status status = try_at(at, path);

@@ -46,4 +46,9 @@ static inline long number_from_env(const char *name, long otherwise) {
     const char *text = getenv(name);
     return text && *text ? atol(text) : otherwise;
 }
+
+/* How many cases to try: `usual`, or a third of them (some_cases_only), unless the environment says. */
+static inline long cases_from_env(const char *name, long usual) {
+    return number_from_env(name, some_cases_only() ? (usual + 2) / 3 : usual);
+}
 #endif

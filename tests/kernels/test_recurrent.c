@@ -100,9 +100,9 @@ Test(recurrent, half_types_are_near_f32) {
         setenv("CLEF_ROWS", ways[w], 1);
         ctx = open_or_skip(&(clef_options){.seed = 1});
         for (int cell = few_kernels() ? GRU : RNN; cell < CELLS; cell++)
-            for (int lengths = 0; lengths < 2; lengths++) {
-                expect_alike(cell, CLEF_F16, lengths);
-                expect_alike(cell, CLEF_BF16, lengths);
+            for (int lengths = fewest_kernels(); lengths < 2; lengths++) {
+                if (w == 0 || !fewest_kernels()) expect_alike(cell, CLEF_F16, lengths);
+                if (w == 1 || !fewest_kernels()) expect_alike(cell, CLEF_BF16, lengths);
             }
         clef_close(ctx);
     }
@@ -177,7 +177,7 @@ Test(recurrent, options_in_half_types_are_near_f32) {
     ctx = open_or_skip(&(clef_options){.seed = 1});
     for (int i = few_kernels() ? VARIANTS - 1 : 0; i < VARIANTS; i++) {
         expect_variant(&variants[i], CLEF_F16, 0, 8e-3);
-        expect_variant(&variants[i], CLEF_BF16, 0, 6e-2);
+        if (!fewest_kernels()) expect_variant(&variants[i], CLEF_BF16, 0, 6e-2);
     }
     clef_close(ctx);
 }

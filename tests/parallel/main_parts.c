@@ -417,7 +417,7 @@ static void check_meaning(void) {
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
-    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)number_from_env("CLEF_CASES", 16);
+    uint64_t first = (uint64_t)number_from_env("CLEF_SEED", 1), n = (uint64_t)cases_from_env("CLEF_CASES", 16);
     check_meaning();
     for (uint64_t seed = first; seed < first + n; seed++) try_program(seed);
     for (uint64_t seed = first; seed < first + NETS; seed++) try_halves(4 * NETS + seed);

@@ -260,7 +260,7 @@ static void run(piped *c) {
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
-    long cases = number_from_env("CLEF_PARALLEL_CASES", 24), first = number_from_env("CLEF_PARALLEL_FIRST", 1);
+    long cases = cases_from_env("CLEF_PARALLEL_CASES", 24), first = number_from_env("CLEF_PARALLEL_FIRST", 1);
     static piped c;
     for (long i = 0; i < cases && !complaints; i++) {
         memset(&c, 0, sizeof c);

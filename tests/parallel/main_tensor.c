@@ -271,7 +271,7 @@ static clef_status unshard_one(clef_context *ctx, clef_group *all, void *user) {
 int main(void) {
     int code;
     if (!have_device(&code)) return code;
-    long cases = number_from_env("CLEF_PARALLEL_CASES", 30), first = number_from_env("CLEF_PARALLEL_FIRST", 1);
+    long cases = cases_from_env("CLEF_PARALLEL_CASES", 30), first = number_from_env("CLEF_PARALLEL_FIRST", 1);
     static both c;
     for (long i = 0; i < cases && !complaints; i++) {
         memset(&c, 0, sizeof c);

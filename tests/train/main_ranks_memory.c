@@ -55,7 +55,7 @@ int main(void) {
     char dir[] = "/tmp/clef-memory-XXXXXX", command[64];
     if (!mkdtemp(dir)) return 1;
     if (try_at(1L << 60, dir) != CLEF_OK) COMPLAIN("with all memory: %s", clef_error(NULL));
-    long all = (1L << 60) - atomic_load(&countdown), cases = number_from_env("CLEF_CASES", 40);
+    long all = (1L << 60) - atomic_load(&countdown), cases = cases_from_env("CLEF_CASES", 40);
     for (long k = 0; k < cases; k++) {
         long at = all * k / cases;
         clef_status status = try_at(at, dir);
