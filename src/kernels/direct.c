@@ -74,10 +74,24 @@ static int64_t floats_of(const clef__lowering *lw, const view *v) {
     return v->kernel[0] * run_of(v) * vectors_of(lw, v) * lanes_of(lw, v);
 }
 
-/* Filters that would leave the image no room in a first-level cache go in passes of two vectors, where they fill these. */
+/* Registers hold the sums of a tile of two vectors, or of all vectors where it has no fewer pixels than these. */
+static bool tile_holds_all(const clef__lowering *lw, const view *v) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    int64_t vectors = vectors_of(lw, v);
+    return vectors <= MOST_VECTORS && vectors * vectors <= profile->tile_m * profile->tile_vectors;
+}
+
+/* Filters go in passes of two vectors, if they fill these, where no tile holds all of their vectors, and where they would leave the
+   image no room in a first-level cache. */
 static int64_t passes_of(const clef__lowering *lw, const view *v) {
-    bool pairs = v->n % (2 * lanes_of(lw, v)) == 0;
-    return pairs && floats_of(lw, v) > FILTER_FLOATS && floats_of(lw, v) <= MOST_FLOATS ? vectors_of(lw, v) / 2 : 1;
+    bool pairs = v->n % (2 * lanes_of(lw, v)) == 0 && floats_of(lw, v) <= MOST_FLOATS;
+    bool whole = tile_holds_all(lw, v) && floats_of(lw, v) <= FILTER_FLOATS;
+    return pairs && !whole ? vectors_of(lw, v) / 2 : 1;
+}
+
+/* A tile of a row holds so many vectors of each pixel: all, where the kernel can name them. */
+static int64_t width_of(const clef__lowering *lw, const view *v) {
+    return clef__smaller(vectors_of(lw, v) / passes_of(lw, v), MOST_VECTORS);
 }
 
 /* x: shape of the image that is read. */
@@ -90,7 +104,8 @@ static bool direct_fits(const clef__lowering *lw, const view *v, clef_shape x) {
 }
 
 static bool convolves(const clef__lowering *lw, const view *v, clef_shape x) {
-    return direct_fits(lw, v, x) && vectors_of(lw, v) <= MOST_VECTORS && floats_of(lw, v) <= FILTER_FLOATS * passes_of(lw, v);
+    int64_t passes = passes_of(lw, v);
+    return direct_fits(lw, v, x) && width_of(lw, v) * passes == vectors_of(lw, v) && floats_of(lw, v) <= FILTER_FLOATS * passes;
 }
 
 static bool applies(const clef__lowering *lw) {
@@ -161,12 +176,7 @@ static tile choose_tile(const clef__lowering *lw, const view *v, const clef__ima
     return t;
 }
 
-/* A tile of a row holds so many vectors of each pixel, */
-static int64_t width_of(const clef__lowering *lw, const view *v) {
-    return clef__smaller(vectors_of(lw, v), MOST_VECTORS) / passes_of(lw, v);
-}
-
-/* and so many pixels. */
+/* A tile of a row has so many pixels. */
 static int64_t height_of(const clef__lowering *lw, const view *v) {
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors / width_of(lw, v), v->out[1]);
