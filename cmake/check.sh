@@ -2,12 +2,14 @@
 # check.sh: installs what is missing, builds, runs every test, and says what was skipped and what would enable it.
 #
 #   1. the release preset: all tests on the usual device; small ones with the kernels of other vector widths (16, 8 and 4 float
-#      lanes, the minimal profile) and of GPUs, on rusticl, on Intel's OpenCL for CPUs and under Oclgrind
-#   2. the asan preset: the plain-main tests under AddressSanitizer and UBSan, the largest of them at every width
+#      lanes, the minimal profile; most tests at two of these) and of GPUs, on rusticl, on Intel's OpenCL for CPUs and under Oclgrind
+#   2. the asan preset: the plain-main tests under AddressSanitizer and UBSan, the largest of them at other widths; a third of the
+#      random cases
 #   3. the tsan preset: the tests of threads (label `threads`) under ThreadSanitizer
 #   4. the fuzz preset: each fuzz target for a few seconds (needs clang)
 #
-# check.sh --all runs the whole cross product: at every width all tests in full, and every mutant.
+# check.sh --all runs the whole cross product: at every width all tests in full, more kernels on the other implementations, all random
+# cases under sanitizers, and every mutant.
 #
 # Environment: CLEF_DATA, CLEF_SHAPES (default ../shared/data, ../shared/shapes where they exist), CLEF_CHECK_JOBS.
 # The last line is "N passed, N failed, N skipped"; the exit status is 0 when nothing failed.
@@ -58,10 +60,10 @@ own_profile() {
     }
 }
 
-# preset NAME WHAT LABEL [OPTIONS…]: configure, build, test (what has the label); the report goes to $reports/NAME.xml.
+# preset NAME WHAT LABEL TARGET [OPTIONS…]: configure, build, test (what has the label); the report goes to $reports/NAME.xml.
 preset() {
-    name=$1 what=$2 label=$3
-    shift 3
+    name=$1 what=$2 label=$3 target=$4
+    shift 4
     title "$what: configure and build"
     cmake --preset "$name" "$@" >build/check/"$name"-configure.log 2>&1 || {
         cat build/check/"$name"-configure.log
@@ -69,7 +71,7 @@ preset() {
         return
     }
     grep 'Clef' build/check/"$name"-configure.log
-    cmake --build --preset "$name" -j "$jobs" >build/check/"$name"-build.log 2>&1 || {
+    cmake --build --preset "$name" -j "$jobs" --target "$target" >build/check/"$name"-build.log 2>&1 || {
         grep -E 'error: |warning: |undefined reference|multiple definition|\*\*\*' -A 4 build/check/"$name"-build.log | tail -n 80
         fail_step "$what: build (all of it in build/check/$name-build.log)"
         return
@@ -91,20 +93,20 @@ if python=$(find_python); then
     export CLEF_PYTHON
 fi
 
-preset release "release" ""
+preset release "release" "" all
 if printf 'int main(void){return 0;}\n' | cc -fsanitize=address,undefined -x c - -o /dev/null 2>/dev/null; then
-    preset asan "sanitizers" ""
+    preset asan "sanitizers" "" all
 else
     skip_step "sanitizers: this compiler has no AddressSanitizer (packages libasan, libubsan)"
 fi
 # Run, not only linked: it refuses kernels whose memory is laid out too freely.
 if printf 'int main(void){return 0;}\n' | cc -fsanitize=thread -x c - -o $reports/tsan 2>/dev/null && $reports/tsan 2>/dev/null; then
-    preset tsan "threads" threads
+    preset tsan "threads" threads thread_tests
 else
     skip_step "threads: ThreadSanitizer does not work here (package libtsan, or a kernel setting: vm.mmap_rnd_bits above 28)"
 fi
 if clang=$(fuzzing_clang); then
-    preset fuzz "fuzzing" "" -DCMAKE_C_COMPILER="$clang"
+    preset fuzz "fuzzing" "" all -DCMAKE_C_COMPILER="$clang"
 else
     skip_step "fuzzing: needs clang with its runtime ($(fuzzing_packages | tr '\n' ' ')is missing)"
 fi
