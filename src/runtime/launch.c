@@ -161,16 +161,8 @@ cl_int clef__queue_wait(cl_command_queue queue) {
 }
 
 enum { WAITS = 512, TRIALS = 16 };
-static const double MOMENT = 200e-6, BETTER = 0.9; /* seconds; of the time of the other */
-
-/* A thread that sleeps wakes up tens of microseconds late, longer than little work takes.  To ask the driver for the event's state
-   meanwhile takes a core from work that wants all of them.  Which is better depends on the work and the machine: of so many waits the
-   first are made in turns both ways, the others as was better.  Only time depends on it. */
-static bool watches(clef__device *device) {
-    unsigned wait = device->waits.count++ % WAITS;
-    if (wait == 0) device->waits.watched = device->waits.slept = 0;
-    return wait < TRIALS ? wait % 2 == 0 : device->waits.watched < BETTER * device->waits.slept;
-}
+static const double MOMENT = 200e-6, BETTER = 0.9, PATIENCE = 2; /* seconds; of the other's time; of the least time of a wait */
+static const unsigned WATCHED = 0x6996;                          /* which trials: as many in each half, quarter and pair */
 
 static void watch(cl_event event, double end) {
     cl_int state = CL_QUEUED;
@@ -178,13 +170,22 @@ static void watch(cl_event event, double end) {
         if (clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL) != CL_SUCCESS) return;
 }
 
+/* A thread that sleeps wakes up tens of microseconds late, longer than little work takes.  To ask the driver for the event's state
+   meanwhile takes a core from work that wants all of them.  Which is better depends on the work and the machine: of so many waits the
+   first are made both ways, the others in the way of the shorter least time, which other programs disturb least.  Only time depends
+   on it. */
 cl_int clef__event_wait(clef__device *device, cl_event event) {
-    bool tried = device->waits.count % WAITS < TRIALS, watched = watches(device);
+    clef__waits *waits = &device->waits;
+    unsigned wait = waits->count++ % WAITS;
+    if (wait == 0) waits->watched = waits->slept = INFINITY;
+    bool tried = wait < TRIALS;
+    bool watched = tried ? WATCHED >> wait & 1 : waits->watched < BETTER * waits->slept;
     double begin = clef__now();
     clFlush(device->queue);
-    if (watched) watch(event, begin + MOMENT);
+    if (watched) watch(event, begin + (tried ? MOMENT : fmin(MOMENT, PATIENCE * waits->watched)));
     cl_int code = clWaitForEvents(1, &event);
-    if (tried) *(watched ? &device->waits.watched : &device->waits.slept) += fmin(clef__now() - begin, 2 * MOMENT);
+    double *least = watched ? &waits->watched : &waits->slept;
+    if (tried) *least = fmin(*least, clef__now() - begin);
     return code;
 }
 

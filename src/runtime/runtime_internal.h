@@ -306,6 +306,12 @@ bool clef__absent_known(const char *key);
 void clef__absent_take(clef__device *device, const char *key);
 
 /* ---- the structs ---- */
+/* Waits of the host for a device (launch.c). */
+typedef struct {
+    unsigned count;
+    double watched, slept; /* seconds of the shortest trial of either kind */
+} clef__waits;
+
 struct clef__device {
     clef_context *ctx;
     int number; /* within its context */
@@ -319,10 +325,7 @@ struct clef__device {
     int n_unmapped;
     bool gates_asked, has_gates; /* visit.c */
     bool unsettled;              /* copies or reads may still run that nobody waits for (clef__settle) */
-    struct {
-        unsigned count;
-        double watched, slept;      /* seconds that trials of either kind took */
-    } waits;                        /* of the host for the device (launch.c) */
+    clef__waits waits;
     clef_device_info info, planned; /* planned: with clef_options.sum_units */
     clef__profile profile;
     bool matrix_asked;
