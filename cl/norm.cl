@@ -3,10 +3,10 @@
 
    A row comes from memory once and is read again from the cache: its mean; then, about that, its variance and what the mean's
    rounding left out; then the results.  So neither a mean far from zero nor a first element far from the rest costs digits.
-   Knobs: DT: f32 f16 bf16 f64, of x and y.  CENTRED.  AFFINE: w, and b where centred, are there, in the computing type AT.
+   Knobs: DT: f32 f16 bf16 f64, of x and y.  CENTRED.  AFFINE: 1: w is there, 2: and b, in the computing type AT.
    SUMS: which sums the gradients want (1: of the weight, 2: of the bias).  W.
    A team (lanes.h) shares a row.
-   Checked with: CENTRED=0; AFFINE=0; CENTRED=0 AFFINE=0; SUMS=0; SUMS=1; SUMS=3 W=1 TEAM=64. */
+   Checked with: CENTRED=0; AFFINE=0; AFFINE=2; CENTRED=0 AFFINE=0; SUMS=0; SUMS=1; SUMS=3 W=1 TEAM=64. */
 #ifndef DT
 #define DT f32
 #endif
@@ -105,7 +105,7 @@ static moments row_moments(__global const MEMORY(DT) *x, long n, A eps TEAM_PARA
 }
 #endif
 
-#if AFFINE && CENTRED
+#if AFFINE > 1
 #define AFFINELY(lanes, i, s) fma(s, LOAD_W(lanes, i), LOAD(AT, lanes, b, i))
 #elif AFFINE
 #define AFFINELY(lanes, i, s) ((s) * LOAD_W(lanes, i))

@@ -169,12 +169,13 @@ bool clef__language_begin(clef_module *net, clef__language *lm, clef_tensor *tok
     lm->positions = clef__count_beside(tokens, shape.dim[1], CLEF_I64);
     if (!lm->past) return lm->positions;
     lm->positions = positions_after(lm->past, clef_add(lm->positions, lm->past->position));
+    lm->offset = clef_to(clef_reshape(lm->past->position, CLEF_SHAPE(1)), CLEF_I32);
     if (lm->past->start) {
         clef_tensor *column = clef__count_beside(tokens, lm->past->capacity, CLEF_I64);
         clef_tensor *seen = clef_ge(clef_unsqueeze(column, 0), clef_unsqueeze(lm->past->start, 1));
         lm->seen = clef_reshape(seen, CLEF_SHAPE(shape.dim[0], 1, 1, lm->past->capacity));
     }
-    return lm->positions && lm->seen;
+    return lm->positions && lm->offset && lm->seen;
 }
 
 clef_tensor *clef__language_wanted(const clef__language *lm, clef_tensor *x) {
@@ -225,7 +226,7 @@ clef_tensor *clef__language_attend(const clef_module *part, clef_tensor *q, clef
         clef_tensor *key = past->key[of->layer], *value = past->value[of->layer];
         if (clef_assign_at(key, 2, past->position, k) || clef_assign_at(value, 2, past->position, v)) return NULL;
         k = key, v = value;
-        o.offset = clef_reshape(past->position, CLEF_SHAPE(1));
+        o.offset = lm->offset;
         o.mask = lm->seen == CLEF_NONE ? NULL : lm->seen;
     }
     return clef__heads_together(clef_attention(q, k, v, &o));

@@ -94,7 +94,7 @@ static bool takes_rows(clef__call *call, int weight) {
     return clef__infer_takes(call, fits, "weight and bias fit rows of x");
 }
 
-static void launch_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t n, bool affine) {
+static void launch_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t n, int affine) {
     const layer_attributes *a = clef__attributes(clef__lower_node(lw));
     clef__launch_rows(lw, "norm.cl", kernel, dtype, n);
     clef__launch_define(lw, "AFFINE", "%d", affine);
@@ -104,10 +104,10 @@ static void launch_rows(const clef__lowering *lw, const char *kernel, clef_dtype
 static void lower_layer_norm(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const layer_attributes *a = clef__attributes(node);
-    bool affine = node->n_inputs > 1;
+    int affine = node->n_inputs - 1;
     int64_t n = row_length(node->out->shape, a->n_dims), rows = clef_shape_numel(node->out->shape) / n;
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), w = affine ? clef__lower_in_dense(lw, 1, NULL) : x,
-                  b = affine && a->centred ? clef__lower_in_dense(lw, 2, NULL) : x, y = clef__lower_out(lw, NULL);
+                  b = affine > 1 ? clef__lower_in_dense(lw, 2, NULL) : x, y = clef__lower_out(lw, NULL);
     clef__epilogue epilogue = clef__lower_epilogue(lw, y);
     launch_rows(lw, "normalise_rows", x.dtype, n, affine);
     clef__units units = clef__lower_rows(lw, rows, n, 4 * n);
@@ -154,12 +154,11 @@ static void lower_layer_backward(const clef__lowering *lw) {
     clef__launch_end_rows(lw, n, args.units);
 }
 
-/* x [, weight [, bias]]: a bias where centred. */
+/* x [, weight [, bias]]: a bias only where centred. */
 static bool infer_layer_norm(clef__call *call) {
     const layer_attributes *a = call->attributes;
-    bool fits = call->n_inputs == 1 || call->n_inputs == (a->centred ? 3 : 2);
-    return clef__infer_takes(call, fits, "there are weight and bias, or weight alone where not centred") && takes_rows(call, 1) &&
-           clef__infer_like(call);
+    return clef__infer_takes(call, call->n_inputs <= (a->centred ? 3 : 2), "a bias is added where rows are centred") &&
+           takes_rows(call, 1) && clef__infer_like(call);
 }
 
 static const clef__strategy *const layer_strategies[] = {&(const clef__strategy){.name = "rows", .lower = lower_layer_norm}, NULL};
@@ -250,7 +249,7 @@ static clef_tensor *affinely(clef_tensor *y, clef_tensor *weight, clef_tensor *b
     return bias != CLEF_NONE ? clef_add(y, bias) : y;
 }
 
-/* Centred: weight and bias both, or neither; else no bias.  Nothing to normalise, and rows that no cache holds, are composed. */
+/* No bias without a weight, nor where not centred.  Nothing to normalise, and rows that no cache holds, are composed. */
 static clef_tensor *layer_norm(clef_tensor *x, clef_tensor *weight, clef_tensor *bias, const layer_attributes *a) {
     clef_dtype dtype = clef_tensor_dtype(x), wide = dtype == CLEF_F64 ? CLEF_F64 : CLEF_F32;
     clef_tensor *in[3] = {x}, *scale;
@@ -295,8 +294,7 @@ clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, cl
     if (!fits_last_dims(x, "layer_norm", last, "weight", weight) || !fits_last_dims(x, "layer_norm", last, "bias", bias))
         return NULL;
     x = clef__to_float(x);
-    bool affine = weight != CLEF_NONE || bias != CLEF_NONE;
-    if (affine) weight = or_full(weight, x, last, 1), bias = or_full(bias, x, last, 0);
+    if (bias != CLEF_NONE) weight = or_full(weight, x, last, 1);
     return layer_norm(x, weight, bias, &(layer_attributes){.n_dims = n_dims, .centred = true, .eps = eps});
 }
 

@@ -50,6 +50,8 @@ static void check_layer_norm(clef_context *ctx, clef_dtype dtype) {
     clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N, C, D), dtype, x));
     clef_tensor *tw = tensor_of(ctx, CLEF_SHAPE(C, D), dtype, w), *tb = tensor_of(ctx, CLEF_SHAPE(C, D), dtype, b);
     check(clef_layer_norm(p, 2, tw, tb, 1e-5), p, &(form){false, w, b}, x);
+    check(clef_layer_norm(p, 2, tw, CLEF_NONE, 1e-5), p, &(form){false, w, NULL}, x);
+    if (dtype == CLEF_F32) check(clef_layer_norm(p, 2, CLEF_NONE, tb, 1e-5), p, &(form){false, NULL, b}, x);
     if (dtype == CLEF_F32) check(clef_layer_norm(p, 2, CLEF_NONE, CLEF_NONE, 1e-5), p, &(form){false, NULL, NULL}, x);
     free(x), free(w), free(b);
     clef_release(p);
@@ -109,6 +111,12 @@ static void check_rows(clef_context *ctx, int64_t rows, int64_t n) {
     expect_numbers(d[0], dx, 2e-5, 1e-4, "gradient of rows, differentiable");
     expect_numbers(d[1], dw, 2e-6 * (double)rows, 1e-4, "gradient of the weight, differentiable");
     expect_numbers(d[2], db, 2e-6 * (double)rows, 1e-4, "gradient of the bias, differentiable");
+    out = clef_layer_norm(in[0], 1, in[1], CLEF_NONE, 1e-5);
+    for (int64_t i = 0; i < rows * n; i++) y[i] -= b[i % n];
+    expect_numbers(out, y, 4e-6, 4e-6, "layer_norm of rows without a bias");
+    cr_assert(clef_grad(out, seed, in, 2, false, d) == CLEF_OK, "%s", clef_error(ctx));
+    expect_numbers(d[0], dx, 2e-5, 1e-4, "gradient of rows without a bias");
+    expect_numbers(d[1], dw, 2e-6 * (double)rows, 1e-4, "gradient of the weight alone");
     for (int i = 0; i < 3; i++) clef_release(in[i]);
     clef_end_step(ctx);
     free(x), free(w), free(b), free(g), free(y), free(dx), free(dw), free(db);
