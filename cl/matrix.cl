@@ -80,6 +80,7 @@
 #define ITEMS (SUBGROUPS * 32)
 #define TILE_M (GM * RM)
 #define TILE_N (GN * RN)
+#define SPAN (16 * TK)
 
 /* A block's cells: rows of depths, or depths of rows. */
 #define PITCH(along, tile) (((along) ? TK : (tile)) + PAD)
@@ -92,7 +93,6 @@
 #define RESULT_BYTES (GM * 16 * RESULT_PITCH * 4)
 #define LOCAL_BYTES (BLOCK_BYTES > RESULT_BYTES ? BLOCK_BYTES : RESULT_BYTES)
 
-#define HOLDS_ROWS 0
 #define DECLARE_BLOCKS                                                                                                \
     __local uint4 memory[LOCAL_BYTES / 16];                                                                           \
     __local uint exchanges[SUBGROUPS * EXCHANGE(TILES_M, TILES_N)];                                                   \
@@ -125,14 +125,16 @@
 #define READ_1(p, aligned) (*(p))
 #define READ_8(p, aligned) ((aligned) ? *(__global const ushort8 *)(p) : vload8(0, p))
 #define IS_ALIGNED(p) (((size_t)(p) & (sizeof(ushort8) - 1)) == 0)
-#define FETCH_A(lane, v, w, i) v lane = k + A_DEPTH(i) < k_end ? READ_##w(A_AT(i), IS_ALIGNED(a)) : (VEC(ushort, w))(0);
-#define FETCH_B(lane, v, w, i) v lane = k + B_DEPTH(i) < k_end ? READ_##w(B_AT(i), IS_ALIGNED(b)) : (VEC(ushort, w))(0);
-#define BEGIN_A(lane, v, w, i) BEGIN(a, a_rows[A_ROW(i)], A_DEPTH(i), i)
-#define BEGIN_B(lane, v, w, i) BEGIN(b, b_columns[B_COLUMN(i)], B_DEPTH(i), i)
+#define FETCH_A(lane, v, w, i) v lane = HAS_A(i) ? READ_##w(A_AT(i), IS_ALIGNED(a)) : (VEC(ushort, w))(0);
+#define FETCH_B(lane, v, w, i) v lane = HAS_B(i) ? READ_##w(B_AT(i), IS_ALIGNED(b)) : (VEC(ushort, w))(0);
+#define BEGIN_A(lane, v, w, i) BEGIN(a, a_rows[A_ROW + A_ROW_ON(i)], A_DEPTH + A_DEPTH_ON(i), i)
+#define BEGIN_B(lane, v, w, i) BEGIN(b, b_columns[B_COLUMN + B_COLUMN_ON(i)], B_DEPTH + B_DEPTH_ON(i), i)
 #define MOVE_A(lane, v, w, i) MOVE(a, i)
 #define MOVE_B(lane, v, w, i) MOVE(b, i)
-#define PUT_A(lane, v, w, i) *(__local VEC(ushort, w) *)(a_cells + CELL(A_ALONG, TILE_M, A_ROW(i), A_DEPTH(i))) = v lane;
-#define PUT_B(lane, v, w, i) *(__local VEC(ushort, w) *)(b_cells + CELL(B_ALONG, TILE_N, B_COLUMN(i), B_DEPTH(i))) = v lane;
+#define A_CELL(i) (a_cells + CELL(A_ALONG, TILE_M, A_ROW, A_DEPTH) + CELL(A_ALONG, TILE_M, A_ROW_ON(i), A_DEPTH_ON(i)))
+#define B_CELL(i) (b_cells + CELL(B_ALONG, TILE_N, B_COLUMN, B_DEPTH) + CELL(B_ALONG, TILE_N, B_COLUMN_ON(i), B_DEPTH_ON(i)))
+#define PUT_A(lane, v, w, i) *(__local VEC(ushort, w) *)A_CELL(i) = v lane;
+#define PUT_B(lane, v, w, i) *(__local VEC(ushort, w) *)B_CELL(i) = v lane;
 #define FETCH_A_ON(lane, v, w, i) FETCH_A(lane, v, w, (i) + 8)
 #define FETCH_B_ON(lane, v, w, i) FETCH_B(lane, v, w, (i) + 8)
 #define PUT_A_ON(lane, v, w, i) PUT_A(lane, v, w, (i) + 8)
@@ -185,8 +187,9 @@
     barrier(CLK_LOCAL_MEM_FENCE);                                                                                     \
     for (int u = item; u < GM * 16 * (TILE_N / 4); u += ITEMS) {                                                      \
         int r = u / (TILE_N / 4), n = n0 + u % (TILE_N / 4) * 4, m = m0 + r / 16 * RM + i * 16 + r % 16;              \
-        __global MEMORY(OUT) *to = c + ROW_ADDRESS(m, cm1, cm2, cm3);                                                 \
-        __global const MEMORY(OUT) *with = extra + extra_offset + (to - c_base - c_offset);                           \
+        long at = kept.c + ROW_ADDRESS(m, cm1, cm2, cm3);                                                             \
+        __global MEMORY(OUT) *to = c_base + (c_offset + at);                                                          \
+        __global const MEMORY(OUT) *with = extra + (extra_offset + at);                                               \
         float4 sum = *(__local const float4 *)(results + r * RESULT_PITCH + (n - n0));                                \
         if (m < M && cn == 1 && n + 4 <= N) {                                                                         \
             STORE(OUT, 4, to, n, EPILOGUE(4, BIASED(4, sum, n), with, n));                                            \

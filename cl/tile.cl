@@ -75,24 +75,17 @@
 #define A_ELEMENT MEMORY(A_IN)
 #define B_ELEMENT MEMORY(B_IN)
 #define ITEMS (GM * GN)
+#define SPAN (32 * TK)
 #define TILE_M (GM * RM)
 #define TILE_N (GN * RN)
 #define A_PITCH (TILE_M + PAD)
 #define B_PITCH (TILE_N + PAD)
 
-/* Where compilers would spill: what is stored as it is computed. */
-#define AS_COMPUTED_f32 1
-#define AS_COMPUTED_f16 0
-#define AS_COMPUTED_bf16 0
-#define AS_COMPUTED_f64 0
-#define AS_COMPUTED_i32 0
-#define AS_COMPUTED_i64 0
-#define HOLDS_ROWS (RM * RN == 64 && ITEMS >= 256 && !A_ALONG && A_WIDTH == 4 && CAT(AS_COMPUTED_, A_IN))
-
 #define DECLARE_BLOCKS                                                                           \
     __local V a_block[TK * A_PITCH / 4], b_block[TK * B_PITCH / 4];                              \
     __local S *a_cells = (__local S *)a_block, *b_cells = (__local S *)b_block;                  \
-    int x = item % GN, y = item / GN;
+    int x = item % GN, y = item / GN;                                                            \
+    __local const V *rows_a = a_block + y, *rows_b = b_block + x;
 
 /* ---- loads ---- */
 
@@ -134,12 +127,12 @@
 #define IS_ALIGNED(p) (((size_t)(p) & (sizeof(V) - 1)) == 0)
 
 #define FETCH_A(lanes, w, i) \
-    next_a lanes = k + A_DEPTH(i) < k_end ? CAT(READ_, w)(A_IN, A_AT(i), IS_ALIGNED(a)) : (VEC(S, w))(0);
+    next_a lanes = HAS_A(i) ? CAT(READ_, w)(A_IN, A_AT(i), IS_ALIGNED(a)) : (VEC(S, w))(0);
 #define FETCH_B(lanes, w, i) \
-    next_b lanes = k + B_DEPTH(i) < k_end ? CAT(READ_, w)(B_IN, B_AT(i), IS_ALIGNED(b)) : (VEC(S, w))(0);
+    next_b lanes = HAS_B(i) ? CAT(READ_, w)(B_IN, B_AT(i), IS_ALIGNED(b)) : (VEC(S, w))(0);
 
-#define BEGIN_A(lanes, w, i) BEGIN(a, a_rows[A_ROW(i)], A_DEPTH(i), i)
-#define BEGIN_B(lanes, w, i) BEGIN(b, b_columns[B_COLUMN(i)], B_DEPTH(i), i)
+#define BEGIN_A(lanes, w, i) BEGIN(a, a_rows[A_ROW + A_ROW_ON(i)], A_DEPTH + A_DEPTH_ON(i), i)
+#define BEGIN_B(lanes, w, i) BEGIN(b, b_columns[B_COLUMN + B_COLUMN_ON(i)], B_DEPTH + B_DEPTH_ON(i), i)
 #define MOVE_A(lanes, w, i) MOVE(a, i)
 #define MOVE_B(lanes, w, i) MOVE(b, i)
 
@@ -156,8 +149,10 @@
         (cell)[3 * pitch] = four.s3;                                                             \
     }
 #define PUT(w, along, cell, pitch, v) CAT(CAT3(PUT_, w, _), along)(cell, pitch, v)
-#define PUT_A(lanes, w, i) PUT(w, A_ALONG, a_cells + (A_DEPTH(i) * A_PITCH + A_ROW(i)), A_PITCH, next_a lanes)
-#define PUT_B(lanes, w, i) PUT(w, B_ALONG, b_cells + (B_DEPTH(i) * B_PITCH + B_COLUMN(i)), B_PITCH, next_b lanes)
+#define A_CELL(i) (a_cells + (A_DEPTH * A_PITCH + A_ROW) + (A_DEPTH_ON(i) * A_PITCH + A_ROW_ON(i)))
+#define B_CELL(i) (b_cells + (B_DEPTH * B_PITCH + B_COLUMN) + (B_DEPTH_ON(i) * B_PITCH + B_COLUMN_ON(i)))
+#define PUT_A(lanes, w, i) PUT(w, A_ALONG, A_CELL(i), A_PITCH, next_a lanes)
+#define PUT_B(lanes, w, i) PUT(w, B_ALONG, B_CELL(i), B_PITCH, next_b lanes)
 
 /* ---- sums: c[row][four of columns] ---- */
 
@@ -190,17 +185,9 @@
         V a_element = (V)(ELEMENT_##i);                                                          \
         COLUMNS(MULTIPLY, i)                                                                     \
     }
-/* As many depths of a block at once as registers are left for: the compilers spill with more. */
-#if RM * RN == 64 && ITEMS >= 256 && A_ALONG == B_ALONG && (FLAT || A_ALONG || A_WIDTH + B_WIDTH == 2)
-#define DEPTHS_AT_ONCE _Pragma("unroll 2")
-#elif FLAT || RM * RN < 64 || ITEMS >= 256
-#define DEPTHS_AT_ONCE _Pragma("unroll 8")
-#else
-#define DEPTHS_AT_ONCE _Pragma("unroll 1")
-#endif
 #define MULTIPLY_BLOCK                                                                           \
-    DEPTHS_AT_ONCE for (int l = 0; l < TK; l++) {                                           \
-        __local const V *row_a = a_block + (l * (A_PITCH / 4) + y), *row_b = b_block + (l * (B_PITCH / 4) + x); \
+    _Pragma("unroll 8") for (int l = 0; l < TK; l++) {                                           \
+        __local const V *row_a = rows_a + l * (A_PITCH / 4), *row_b = rows_b + l * (B_PITCH / 4); \
         TAKE_ROWS                                                                                \
         COLUMNS(TAKE_COLUMN, 0)                                                                  \
         ROWS(MULTIPLY_ROW)                                                                       \
@@ -220,8 +207,9 @@
 #define STORE_ROW(i)                                                                             \
     {                                                                                            \
         int m = m0 + ((i) / 4 * GM + y) * 4 + (i) % 4;                                           \
-        __global MEMORY(OUT) *to = c + ROW_ADDRESS(m, cm1, cm2, cm3);                            \
-        __global const MEMORY(OUT) *with = extra + extra_offset + (to - c_base - c_offset);      \
+        long at = kept.c + ROW_ADDRESS(m, cm1, cm2, cm3);                                        \
+        __global MEMORY(OUT) *to = c_base + (c_offset + at);                                     \
+        __global const MEMORY(OUT) *with = extra + (extra_offset + at);                          \
         if (m < M) {                                                                             \
             COLUMNS(STORE_FOUR, i)                                                               \
         }                                                                                        \

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 
 /* what later versions and extensions can be asked for */
 enum {
@@ -488,6 +489,7 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, con
 __attribute__((destructor)) static void write_launches(void) {
     const char *name = getenv("CLEF_STUB_CASE");
     FILE *file = n_launches ? open_out("launches.jsonl", "a") : NULL;
+    if (file) flock(fileno(file), LOCK_EX); /* lines of processes that end at once would mix; until it is closed */
     for (size_t i = 0; file && i < n_launches; i++) {
         const launch *l = &launches[i];
         fprintf(file,

@@ -16,6 +16,7 @@ enum {
     LONGEST_K = 16384,    /* longer sums are split, whose parts round less */
     DEEPEST = 64,         /* block along k */
     LANES = 32,           /* work-items that share a matrix unit */
+    PLACE_INTS = 6,       /* what stores want, in local memory */
     NUMBERS_A = 160,      /* pairs of elements that they hold of A for one product of it, and places of rows, */
     NUMBERS_B = 80        /* and of B */
 };
@@ -36,6 +37,7 @@ typedef struct method {
     int items; /* for a part */
     int pad;   /* elements that a row of a block is longer in local memory */
     int wide;  /* elements of a wide load */
+    int span;  /* blocks whose depths are found at a time: SPAN of the kernels */
     int n_shapes;
     shape shape[5];
 } method;
@@ -69,11 +71,11 @@ const clef__family clef__matrix_family = {.name = "matrix",
 
 /* clang-format off */
 static const method plain = {
-    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .pad = 4, .wide = 4, .n_shapes = 5,
+    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .pad = 4, .wide = 4, .span = 32, .n_shapes = 5,
     .shape = {{16, 16, 8, 8, 8, 1}, {16, 8, 8, 8, 8, 1.15}, {8, 16, 8, 8, 8, 1.15}, {8, 16, 8, 4, 8, 1.4}, {8, 8, 4, 4, 8, 2.2}}};
 static const method by_matrix_units = {
     .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .pad = 8, .wide = 8,
-    .n_shapes = 5,
+    .span = 16, .n_shapes = 5,
     .shape = {{4, 4, 32, 32, 64, 1}, {4, 2, 32, 32, 32, 1.2}, {2, 4, 32, 32, 32, 1.2}, {2, 2, 32, 32, 32, 1.35}, {1, 2, 32, 16, 32, 2}}};
 /* clang-format on */
 
@@ -122,7 +124,7 @@ static size_t matrix_bytes(const shape *s, bool emulated) {
 static bool tile_fits(const clef__lowering *lw, const method *by, const shape *s, size_t element) {
     const clef_device_info *info = clef__lower_device(lw);
     int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(lw)->block / (element > 4 ? 2 : 1);
-    size_t tables = (size_t)(m + n + 4 * (s->depth + 1)) * sizeof(int32_t);
+    size_t tables = (size_t)(m + n + 2 * by->span * s->depth + PLACE_INTS) * sizeof(int32_t);
     size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(s, clef__lower_matrix_unit(lw) == CLEF__EMULATED);
     return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
@@ -224,14 +226,7 @@ static void define(const clef__lowering *lw, const clef__gemm *g, const tiling *
     }
 }
 
-/* k depths on from the first, in elements. */
-static int64_t depths_on(const clef__gemm *g, const int64_t stride[3], int64_t k) {
-    return k / g->k[2] / g->k[1] * stride[0] + k / g->k[2] % g->k[1] * stride[1] + k % g->k[2] * stride[2];
-}
-
 static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling *t, int64_t split_stride) {
-    int64_t depth = t->shape->depth, carry_a[] = {g->a_k[0] - g->k[1] * g->a_k[1], g->a_k[1] - g->k[2] * g->a_k[2]},
-            carry_b[] = {g->b_k[0] - g->k[1] * g->b_k[1], g->b_k[1] - g->k[2] * g->b_k[2]};
     size_t items = items_of(t->by, t->shape), groups = (size_t)(t->tiles_m * t->tiles_n * t->batch * t->splits);
     clef__launch_begin(lw, t->by->file, t->by->kernel);
     define(lw, g, t);
@@ -241,8 +236,6 @@ static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling
         .M = t->m, .N = t->n, .K = t->k,
         .m2 = g->m[1], .m3 = g->m[2], .am = CLEF__THREE(g->a_m), .cm = CLEF__THREE(g->c_m), .bn = g->b_n, .cn = g->c_n,
         .k2 = g->k[1], .k3 = g->k[2], .ak = CLEF__THREE(g->a_k), .bk = CLEF__THREE(g->b_k),
-        .on2 = depth / g->k[2] % g->k[1], .on3 = depth % g->k[2], .on_a = depths_on(g, g->a_k, depth), .on_b = depths_on(g, g->b_k, depth),
-        .carry_a = CLEF__TWO(carry_a), .carry_b = CLEF__TWO(carry_b),
         .z2 = g->z[1], .az = CLEF__TWO(g->a_z), .bz = CLEF__TWO(g->b_z), .cz = CLEF__TWO(g->c_z),
         .splits = t->splits, .run = t->run, .cs = split_stride, .tiles_m = t->tiles_m, .tiles_n = t->tiles_n,
         .epilogue = g->epilogue,

@@ -303,7 +303,7 @@ static void tile_fours(void) {
 
 static void large_tiles(void) {
     check_matmul(256, 256, 17, false);
-    check_matmul(256, 255, 17, true); /* A's rows stay in registers */
+    check_matmul(256, 255, 17, true);
 }
 
 /* Windows of matrices with NaN around; they begin where no vector does. */
@@ -332,7 +332,13 @@ static void tile_splits(void) {
     check_linear(36, 24, 1304);
 }
 
-/* Long walks through k: in the two images of a gradient, in splits whose sums go into images, with a bias for every group. */
+/* More of k in one split than depths are found at a time. */
+static void tile_spans(void) {
+    check_linear(33, 21, 509);
+    check_convolution((convolution){1, 56, 5, 6, 8, 3, 3, {.padding = {1, 1}}, {1, 1}, 5, 6}, false);
+}
+
+/* Three levels of k: in the two images of a gradient, in splits whose sums go into images, with a bias for every group. */
 static void tile_images(void) {
     images();
     check_convolution((convolution){1, 160, 3, 4, 12, 3, 3, {.groups = 2}, {0, 0}, 1, 2}, false);
@@ -867,7 +873,7 @@ static void picks(void) {
 /* These run with the profile `gpu`. */
 /* clang-format off */
 #define GPU_CHECKS(X)                                                                                                 \
-    X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_images)         \
+    X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
     X(matrix_orders) X(matrix_eights)                                                                                 \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(softmax_vectors)                        \
     X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams)   \
@@ -891,7 +897,7 @@ static void picks(void) {
     X(few_columns, "dot") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
     X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(far_threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
-    X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_images, "product tile")             \
+    X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_spans, "product tile") X(tile_images, "product tile") \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \
     X(lstm_sequence, "sequence") X(gru_sequence, "sequence") X(gru_together, "steps") \
     X(attended_few, "split") X(attended_few_windows, "split") X(attended_short, "split")

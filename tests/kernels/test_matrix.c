@@ -75,6 +75,17 @@ Test(matrix, long_sums_are_split) {
     expect_equal(c, y, "splits");
 }
 
+/* More of k in one split than depths are found at a time: enough matrices that none is split. */
+Test(matrix, long_sums_in_one_split) {
+    enum { Z = 16, M = 5, N = 9, K = 1101 };
+    array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 1), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 1),
+          y = array_new(CLEF_SHAPE(Z, M, N));
+    for (int z = 0; z < Z; z++) product(a.v + z * M * K, K, 1, b.v + z * K * N, N, 1, y.v + z * M * N, M, N, K, false);
+    clef_tensor *c = clef_matmul(to_device(ctx, a, CLEF_F16), to_device(ctx, b, CLEF_F16));
+    cr_assert(!strstr(plan_text(c), "pack.cl"), "splits in\n%s", plan_text(c));
+    expect_equal(c, y, "a batch");
+}
+
 Test(matrix, batches_biases_and_followers) {
     enum { Z = 3, M = 19, N = 21, K = 25 };
     array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 4), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 4),

@@ -61,6 +61,13 @@ Test(tile, long_sums_are_split) {
     check(20, 30, 9001, 1, CLEF_F16, 1);
 }
 
+/* More of k in one split than depths are found at a time. */
+Test(tile, long_sums_in_one_split) {
+    check(33, 21, 509, 0, CLEF_F32, 4);
+    if (small_tests()) return;
+    for (int order = 1; order < 4; order++) check(37, 70, 509, order, CLEF_F32, 4);
+}
+
 Test(tile, other_dtypes) {
     static const clef_dtype dtypes[] = {CLEF_F16, CLEF_BF16, CLEF_I32, CLEF_I64, CLEF_F64};
     clef_device_info info;
