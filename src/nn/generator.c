@@ -15,6 +15,7 @@ static void free_host_memory(clef_generator *g) {
     clef__free(g->text);
     clef__free(g->start);
     clef__free(g->logits);
+    clef__free(g->candidate);
     clef__free(g->block);
     clef__free(g->found);
     clef__free(g);
@@ -69,8 +70,9 @@ static bool make_host_memory(clef_generator *g) {
     g->text = clef__calloc(cells, sizeof *g->text);
     g->start = clef__calloc((size_t)g->batch, sizeof *g->start);
     g->logits = clef__calloc((size_t)(g->batch * g->sizes.vocabulary), sizeof *g->logits);
+    g->candidate = clef__calloc((size_t)g->sizes.vocabulary, sizeof *g->candidate);
     g->block = clef__calloc((size_t)(g->batch * LARGEST_BLOCK), sizeof *g->block);
-    return g->past.key && g->past.value && g->text && g->start && g->logits && g->block;
+    return g->past.key && g->past.value && g->text && g->start && g->logits && g->candidate && g->block;
 }
 
 clef_generator *clef_generator_new(clef_module *net, const clef_generator_options *options) {

@@ -2,24 +2,52 @@
 #include "generator.h"
 #include "nn/module.h"
 #include "ops/philox.h"
+#include <math.h>
 #include <stdlib.h>
 
-typedef struct candidate {
-    double p; /* first a logit, then a weight of which the largest is 1 */
-    int64_t token;
-} candidate;
+enum {
+    LIKELY = 64,
+    MORE = 8
+}; /* so many tokens are sorted first where a share is wanted; so many times more where they are too few */
 
 /* Likely ones first; of equal ones the lowest token. */
 static int compare(const void *a, const void *b) {
-    const candidate *x = a, *y = b;
+    const clef__candidate *x = a, *y = b;
     if (x->p != y->p) return x->p > y->p ? -1 : 1;
     return x->token < y->token ? -1 : x->token > y->token;
 }
 
-static void penalize(candidate *c, const clef_generator *g, int64_t sequence, double penalty) {
+static bool comes_before(const clef__candidate *x, const clef__candidate *y) { return compare(x, y) < 0; }
+
+static void swap(clef__candidate *x, clef__candidate *y) {
+    clef__candidate was = *x;
+    *x = *y, *y = was;
+}
+
+/* In a heap of n with the least likely on top, the one at `at` sinks to its place. */
+static void sink(clef__candidate *c, int64_t n, int64_t at) {
+    for (int64_t below; (below = 2 * at + 1) < n; at = below) {
+        if (below + 1 < n && comes_before(&c[below], &c[below + 1])) below++;
+        if (comes_before(&c[below], &c[at])) return;
+        swap(&c[below], &c[at]);
+    }
+}
+
+/* The m likeliest of n come to the front, in order.  A vocabulary is long, and few of it are wanted: all are compared, few move. */
+static void sort_likeliest(clef__candidate *c, int64_t n, int64_t m) {
+    for (int64_t i = m < n ? m / 2 : 0; i-- > 0;) sink(c, m, i);
+    for (int64_t i = m; i < n; i++) {
+        if (!comes_before(&c[i], &c[0])) continue;
+        swap(&c[i], &c[0]);
+        sink(c, m, 0);
+    }
+    qsort(c, (size_t)m, sizeof *c, compare);
+}
+
+static void penalize(clef__candidate *c, const clef_generator *g, int64_t sequence, double penalty) {
     const int64_t *text = g->text + sequence * g->capacity;
     for (int64_t i = g->start[sequence]; i < g->length; i++) {
-        candidate *seen = &c[text[i]];
+        clef__candidate *seen = &c[text[i]];
         if (seen->token < 0) continue; /* once */
         seen->p = seen->p > 0 ? seen->p / penalty : seen->p * penalty;
         seen->token = -1;
@@ -27,24 +55,41 @@ static void penalize(candidate *c, const clef_generator *g, int64_t sequence, do
     for (int64_t i = 0; i < g->sizes.vocabulary; i++) c[i].token = i;
 }
 
-static int64_t largest(const candidate *c, int64_t n) {
+static int64_t largest(const clef__candidate *c, int64_t n) {
     int64_t best = 0;
     for (int64_t i = 1; i < n; i++)
         if (c[i].p > c[best].p) best = i;
     return best;
 }
 
-/* Of sorted weights those that stay. */
-static int64_t cut(const candidate *c, int64_t n, const clef_sampling *how) {
-    if (how->top_k > 0 && how->top_k < n) n = how->top_k;
-    double sum = 0, before = 0;
-    for (int64_t i = 0; i < n; i++) sum += c[i].p;
-    for (int64_t i = 0; how->top_p > 0 && i < n; i++) {
-        before += c[i].p;
-        if (before >= how->top_p * sum) n = i + 1;
+/* Of n weights the likeliest, as few as make this sum; they come to the front, in order.  Of those that were not sorted yet none is
+   larger than the last that was, so at least so many are missing. */
+static int64_t keep_sum(clef__candidate *c, int64_t n, double sum) {
+    for (int64_t m = clef__smaller(LIKELY, n);;) {
+        double before = 0;
+        sort_likeliest(c, n, m);
+        for (int64_t i = 0; i < m; i++) {
+            before += c[i].p;
+            if (before >= sum) return i + 1;
+        }
+        if (m == n) return n;
+        double next = fmax((double)(MORE * m), (double)m + (sum - before) / c[m - 1].p); /* infinite where that underflowed */
+        m = next * MORE < (double)n ? (int64_t)next : n;                                 /* of many, sorting all is faster */
     }
-    while (n > 1 && c[n - 1].p < how->min_p) n--;
-    return n;
+}
+
+/* Of n weights those that are large enough; the largest is. */
+static int64_t keep_large(clef__candidate *c, int64_t n, double least) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (c[i].p >= least) c[kept++] = c[i];
+    return kept;
+}
+
+static double sum_of(const clef__candidate *c, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += c[i].p;
+    return sum;
 }
 
 /* In [0,1), by seed, sequence and place. */
@@ -53,21 +98,21 @@ static double draw(const clef_generator *g, int64_t sequence, uint64_t seed) {
     return (double)(((uint64_t)r.v[0] << 32 | r.v[1]) >> 11) * 0x1p-53;
 }
 
-static int64_t choose(const clef_generator *g, int64_t sequence, const clef_sampling *how, candidate *c) {
+static int64_t choose(const clef_generator *g, int64_t sequence, const clef_sampling *how) {
     int64_t n = g->sizes.vocabulary;
     const float *logits = g->logits + sequence * n;
-    for (int64_t i = 0; i < n; i++) c[i] = (candidate){logits[i], i};
+    clef__candidate *c = g->candidate;
+    for (int64_t i = 0; i < n; i++) c[i] = (clef__candidate){logits[i], i};
     if (how->repeat_penalty > 0 && how->repeat_penalty != 1) penalize(c, g, sequence, how->repeat_penalty);
     int64_t best = largest(c, n);
     if (how->temperature == 0) return best;
-    double top = c[best].p, sum = 0;
+    double top = c[best].p;
+    if (how->top_k > 0 && how->top_k < n) sort_likeliest(c, n, how->top_k), n = how->top_k;
     for (int64_t i = 0; i < n; i++) c[i].p = exp((c[i].p - top) / how->temperature);
-    if (how->top_k > 0 || how->top_p > 0 || how->min_p > 0) {
-        qsort(c, (size_t)n, sizeof *c, compare);
-        n = cut(c, n, how);
-    }
-    for (int64_t i = 0; i < n; i++) sum += c[i].p;
-    double left = draw(g, sequence, how->seed) * sum;
+    double sum = sum_of(c, n);
+    if (how->min_p > 0) n = keep_large(c, n, how->min_p);
+    if (how->top_p > 0) n = keep_sum(c, n, how->top_p * sum);
+    double left = draw(g, sequence, how->seed) * sum_of(c, n);
     int64_t i = 0;
     while (i < n - 1 && left >= c[i].p) left -= c[i++].p;
     return c[i].token;
@@ -86,9 +131,6 @@ clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, i
                           token ? "generator: temperature, top_k and repeat_penalty are not negative, top_p and min_p within [0,1]"
                                 : "generator: token is NULL");
     if (!g->ready) return clef__fail(g->ctx, CLEF_STATE, "generator: it has read nothing yet; clef_generator_prompt begins");
-    candidate *c = clef__calloc((size_t)g->sizes.vocabulary, sizeof *c);
-    if (!c) return clef__fail(g->ctx, CLEF_MEMORY, "generator: no memory for %lld tokens", (long long)g->sizes.vocabulary);
-    for (int64_t i = 0; i < g->batch; i++) token[i] = choose(g, i, &s, c);
-    clef__free(c);
+    for (int64_t i = 0; i < g->batch; i++) token[i] = choose(g, i, &s);
     return CLEF_OK;
 }

@@ -185,6 +185,52 @@ Test(generator, tokens_are_chosen_by_their_probabilities) {
     expect_error(ctx, CLEF_INVALID, "top_p and min_p within [0,1]");
 }
 
+/* Whatever is asked for, what is chosen is among the likeliest, and the last of these is chosen too.  Shares of a vocabulary so flat are
+   hundreds of tokens. */
+Test(generator, of_a_long_vocabulary_the_likeliest_are_found) {
+    enum { LONG = 3000, DRAWS = 4000 };
+    static double p[LONG];
+    static int rank[LONG], chosen[LONG];
+    clef_generator *g = clef_generator_new(
+        clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = LONG, .context = 8, .layers = 1, .heads = 1, .width = 8}), NULL);
+    int64_t ids[] = {3, 1, 4}, n = 3, token;
+    cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){ids}, &n), CLEF_OK);
+    const float *logits = clef_generator_logits(g);
+    double sum = 0, top = -INFINITY;
+    for (int i = 0; i < LONG; i++) top = fmax(top, logits[i]);
+    for (int i = 0; i < LONG; i++) sum += p[i] = exp(logits[i] - top), rank[i] = 0;
+    for (int i = 0; i < LONG; i++)
+        for (int j = 0; j < LONG; j++) rank[i] += logits[j] > logits[i] || (logits[j] == logits[i] && j < i);
+    for (int i = 0; i < LONG; i++) chosen[rank[i]] = i; /* by rank */
+    static const clef_sampling how[] = {{.temperature = 1, .top_k = 5},
+                                        {.temperature = 1, .top_k = 100},
+                                        {.temperature = 1, .top_k = 2999},
+                                        {.temperature = 1, .top_p = 0.01},
+                                        {.temperature = 1, .top_p = 0.1},
+                                        {.temperature = 1, .top_p = 0.5},
+                                        {.temperature = 1, .top_k = 200, .top_p = 0.5},
+                                        {.temperature = 1, .min_p = 0.99},
+                                        {.temperature = 1, .top_p = 0.5, .min_p = 0.98}};
+    for (size_t h = 0; h < sizeof how / sizeof how[0]; h++) {
+        int64_t k = how[h].top_k ? how[h].top_k : LONG;
+        double all = 0, share = 0;
+        for (int r = 0; r < k; r++) all += p[chosen[r]];
+        for (int r = 0; how[h].top_p > 0 && r < k; r++) {
+            share += p[chosen[r]];
+            if (share >= how[h].top_p * all) k = r + 1;
+        }
+        while (k > 1 && p[chosen[k - 1]] < how[h].min_p) k--;
+        int64_t furthest = 0;
+        clef_sampling s = how[h];
+        for (s.seed = 0; s.seed < DRAWS; s.seed++) {
+            cr_assert_eq(clef_generator_sample(g, &s, &token), CLEF_OK);
+            furthest = rank[token] > furthest ? rank[token] : furthest;
+        }
+        cr_expect(furthest < k, "case %d: the %d-th likeliest was chosen, of %d", (int)h, (int)furthest, (int)k);
+        cr_expect(furthest + 1 >= k - k / 16, "case %d: none behind the %d-th, of %d", (int)h, (int)furthest, (int)k);
+    }
+}
+
 Test(generator, repeating_is_penalised) {
     clef_generator *g = clef_generator_new(gpt(), NULL);
     int64_t ids[V], n = V, token;
