@@ -4,8 +4,8 @@
    local memory, the next is on its way from global memory into registers.  An element's address is that of its row plus that of
    its depth.  Both stand in tables in local memory: rows are found once, depths through the three levels of k, SPAN of them at a
    time.  A row that all loads of a work-item share is part of its operand's address.  With FLAT, k is one level, and the address of
-   each load stays in a register that goes on by a block.  Rows beyond M and columns beyond N read the first one and are not stored; beyond k both A and B
-   are zero.
+   each load stays in a register that goes on by a block.  Rows beyond M and columns beyond N read the first one and are not
+   stored; beyond k both A and B are zero.
 
    Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
    SPAN, a multiple of TK; DECLARE_BLOCKS, where blocks lie in local memory, and a work-item's place; START_SUMS, its sums and registers;
@@ -33,7 +33,7 @@
 /* A row of three levels, in elements. */
 #define ROW_ADDRESS(m, s1, s2, s3) ((m) / m3 / m2 * (s1) + (m) / m3 % m2 * (s2) + (m) % m3 * (s3))
 
-/* An element in memory; what is done before all, before each SPANS, and for the next block. */
+/* An element in memory; what is done before all, before each span, and for the next block. */
 #if FLAT
 #define A_AT(i) (a + a_at##i)
 #define B_AT(i) (b + b_at##i)
@@ -55,7 +55,7 @@
     if (A_ONE_ROW) a += a_rows[A_ROW];                                                           \
     if (B_ONE_COLUMN) b += b_columns[B_COLUMN];
 #define SPANS while (k < k_end)
-/* Those before have been read by all: two barriers ago. */
+/* The depths of the span before were last read two barriers ago. */
 #define FIND_DEPTHS                                                                              \
     int span = k, span_end = min(k + SPAN, k_end);                                               \
     PLAIN_LOOP for (int i = k + item; i < span_end; i += ITEMS) {                                \

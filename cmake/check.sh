@@ -11,7 +11,7 @@
 # check.sh --all runs the whole cross product: at every width all tests in full, more kernels on the other implementations, all random
 # cases under sanitizers, and every mutant.
 #
-# Environment: CLEF_DATA, CLEF_SHAPES (default ../shared/data, ../shared/shapes where they exist), CLEF_CHECK_JOBS.
+# Environment: CLEF_DATA, CLEF_SHAPES (default ../shared/data, ../shared/shapes where they exist), CLEF_CHECK_JOBS, CLEF_TEST_WHOLE.
 # The last line is "N passed, N failed, N skipped"; the exit status is 0 when nothing failed.
 case $*:$# in
 :0) left_out=whole ;;

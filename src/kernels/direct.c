@@ -74,22 +74,22 @@ static int64_t floats_of(const clef__lowering *lw, const view *v) {
     return v->kernel[0] * run_of(v) * vectors_of(lw, v) * lanes_of(lw, v);
 }
 
-/* Registers hold the sums of a tile of two vectors, or of all vectors where it has no fewer pixels than these. */
+/* Do registers hold the sums of a tile of all vectors, with at least as many pixels? */
 static bool tile_holds_all(const clef__lowering *lw, const view *v) {
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t vectors = vectors_of(lw, v);
     return vectors <= MOST_VECTORS && vectors * vectors <= profile->tile_m * profile->tile_vectors;
 }
 
-/* Filters go in passes of two vectors, if they fill these, where no tile holds all of their vectors, and where they would leave the
-   image no room in a first-level cache. */
+/* Filters that fill pairs of vectors go in passes of two where no tile holds them all, or where all would leave the image no room in a
+   first-level cache. */
 static int64_t passes_of(const clef__lowering *lw, const view *v) {
     bool pairs = v->n % (2 * lanes_of(lw, v)) == 0 && floats_of(lw, v) <= MOST_FLOATS;
     bool whole = tile_holds_all(lw, v) && floats_of(lw, v) <= FILTER_FLOATS;
     return pairs && !whole ? vectors_of(lw, v) / 2 : 1;
 }
 
-/* A tile of a row holds so many vectors of each pixel: all, where the kernel can name them. */
+/* A tile of a row holds so many vectors of each pixel: all of a pass. */
 static int64_t width_of(const clef__lowering *lw, const view *v) {
     return clef__smaller(vectors_of(lw, v) / passes_of(lw, v), MOST_VECTORS);
 }

@@ -16,7 +16,7 @@ enum {
     LONGEST_K = 16384,    /* longer sums are split, whose parts round less */
     DEEPEST = 64,         /* block along k */
     LANES = 32,           /* work-items that share a matrix unit */
-    PLACE_INTS = 6,       /* what stores want, in local memory */
+    PLACE_INTS = 6,       /* the kernels' struct `place`, in ints */
     NUMBERS_A = 160,      /* pairs of elements that they hold of A for one product of it, and places of rows, */
     NUMBERS_B = 80        /* and of B */
 };
@@ -91,19 +91,19 @@ typedef struct tiling {
 } tiling;
 
 /* ---- does it fit? ---- */
-/* The farthest element's distance, with a walk some blocks beyond the end of k. */
+/* The farthest element's distance; addresses go on, along the last level, beyond the end of k. */
 static int64_t reach(const int64_t size[3], const int64_t stride[3], int64_t beyond) {
     int64_t all = 0;
-    for (int i = 0; i < 3; i++) all += (size[i] - 1 + beyond) * llabs(stride[i]);
-    return all;
+    for (int i = 0; i < 3; i++) all += (size[i] - 1) * llabs(stride[i]);
+    return all + beyond * llabs(stride[2]);
 }
 
 /* Kernels count rows, columns, depths and their distances within one matrix in 32 bits. */
 static bool countable(const clef__gemm *g, const tiling *t) {
     const int64_t columns[3] = {1, 1, g->n}, apart[3] = {0, 0, g->b_n}, most = INT32_MAX - 1024;
     return t->m <= most && t->n <= most && t->k <= most && t->batch <= most &&
-           reach(g->m, g->a_m, 0) + reach(g->k, g->a_k, 3 * DEEPEST) <= most &&
-           reach(columns, apart, 0) + reach(g->k, g->b_k, 3 * DEEPEST) <= most;
+           reach(g->m, g->a_m, 0) + reach(g->k, g->a_k, DEEPEST) <= most &&
+           reach(columns, apart, 0) + reach(g->k, g->b_k, DEEPEST) <= most;
 }
 
 static size_t items_of(const method *by, const shape *s) { return (size_t)(s->gm * s->gn * by->items); }

@@ -37,7 +37,7 @@ typedef struct clef__language {
     const clef__past *past; /* NULL: whole sequences */
     /* Of the present run: */
     clef_tensor *positions; /* [t] or [b,t] i64: of each token, counted from its item's first */
-    clef_tensor *offset;    /* [1] i32, behind a past: the position as attention takes it, one for all layers */
+    clef_tensor *offset;    /* [1] i32, while `past` is set: the position as attention takes it, one for all layers */
     clef_tensor *seen;      /* bool [b,1,1,capacity], where sequences start in different columns; else CLEF_NONE */
 } clef__language;
 

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 
 enum {
-    LIKELY = 64,
-    MORE = 8
-}; /* so many tokens are sorted first where a share is wanted; so many times more where they are too few */
+    LIKELY = 64, /* so many tokens are sorted first where top_p is wanted, */
+    MORE = 8,    /* so many times more where their sum is too small, */
+    MANY = 8     /* and all where that would be an n-th of them: a heap so large is slower */
+};
 
 /* Likely ones first; of equal ones the lowest token. */
 static int compare(const void *a, const void *b) {
@@ -62,9 +63,9 @@ static int64_t largest(const clef__candidate *c, int64_t n) {
     return best;
 }
 
-/* Of n weights the likeliest, as few as make this sum; they come to the front, in order.  Of those that were not sorted yet none is
-   larger than the last that was, so at least so many are missing. */
-static int64_t keep_sum(clef__candidate *c, int64_t n, double sum) {
+/* Of n weights the likeliest, as few as make this sum; they come to the front, in order.  None of the rest is larger than c[m - 1], so at
+   least (sum - before) / c[m - 1] more are needed. */
+static int64_t likeliest_by_sum(clef__candidate *c, int64_t n, double sum) {
     for (int64_t m = clef__smaller(LIKELY, n);;) {
         double before = 0;
         sort_likeliest(c, n, m);
@@ -73,17 +74,17 @@ static int64_t keep_sum(clef__candidate *c, int64_t n, double sum) {
             if (before >= sum) return i + 1;
         }
         if (m == n) return n;
-        double next = fmax((double)(MORE * m), (double)m + (sum - before) / c[m - 1].p); /* infinite where that underflowed */
-        m = next * MORE < (double)n ? (int64_t)next : n;                                 /* of many, sorting all is faster */
+        double next = fmax((double)(MORE * m), (double)m + (sum - before) / c[m - 1].p); /* infinite where c[m - 1] underflowed */
+        m = next * MANY < (double)n ? (int64_t)next : n;
     }
 }
 
-/* Of n weights those that are large enough; the largest is. */
-static int64_t keep_large(clef__candidate *c, int64_t n, double least) {
-    int64_t kept = 0;
+/* Of n weights those that are large enough, as the largest is; how many. */
+static int64_t large_enough(clef__candidate *c, int64_t n, double least) {
+    int64_t large = 0;
     for (int64_t i = 0; i < n; i++)
-        if (c[i].p >= least) c[kept++] = c[i];
-    return kept;
+        if (c[i].p >= least) c[large++] = c[i];
+    return large > 0 ? large : 1; /* where all are NaN */
 }
 
 static double sum_of(const clef__candidate *c, int64_t n) {
@@ -108,10 +109,11 @@ static int64_t choose(const clef_generator *g, int64_t sequence, const clef_samp
     if (how->temperature == 0) return best;
     double top = c[best].p;
     if (how->top_k > 0 && how->top_k < n) sort_likeliest(c, n, how->top_k), n = how->top_k;
-    for (int64_t i = 0; i < n; i++) c[i].p = exp((c[i].p - top) / how->temperature);
+    for (int64_t i = 0; i < n; i++)
+        c[i].p = c[i].p == top ? 1 : exp((c[i].p - top) / how->temperature); /* inf - inf is no number */
     double sum = sum_of(c, n);
-    if (how->min_p > 0) n = keep_large(c, n, how->min_p);
-    if (how->top_p > 0) n = keep_sum(c, n, how->top_p * sum);
+    if (how->min_p > 0) n = large_enough(c, n, how->min_p);
+    if (how->top_p > 0 && how->top_p < 1) n = likeliest_by_sum(c, n, how->top_p * sum);
     double left = draw(g, sequence, how->seed) * sum_of(c, n);
     int64_t i = 0;
     while (i < n - 1 && left >= c[i].p) left -= c[i++].p;

@@ -161,13 +161,21 @@ cl_int clef__queue_wait(cl_command_queue queue) {
 }
 
 enum { WAITS = 512, TRIALS = 16 };
-static const double MOMENT = 200e-6, BETTER = 0.9, PATIENCE = 2; /* seconds; of the other's time; of the least time of a wait */
-static const unsigned WATCHED = 0x6996;                          /* which trials: as many in each half, quarter and pair */
+static const double MOMENT = 200e-6;    /* seconds that an event is watched at most, */
+static const double PATIENCE = 2;       /* and times the shortest trial that watched */
+static const double BETTER = 0.9;       /* of the time of sleeping is better */
+static const unsigned WATCHED = 0x6996; /* bit i: trial i watches; both kinds equally often in each half, quarter and pair */
+
+/* Complete or failed, or nobody knows. */
+static bool is_over(cl_event event) {
+    cl_int state = CL_QUEUED;
+    cl_int code = clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+    return code != CL_SUCCESS || state <= CL_COMPLETE;
+}
 
 static void watch(cl_event event, double end) {
-    cl_int state = CL_QUEUED;
-    while (state > CL_COMPLETE && clef__now() < end)
-        if (clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL) != CL_SUCCESS) return;
+    while (!is_over(event) && clef__now() < end) {
+    }
 }
 
 /* A thread that sleeps wakes up tens of microseconds late, longer than little work takes.  To ask the driver for the event's state
@@ -175,13 +183,14 @@ static void watch(cl_event event, double end) {
    first are made both ways, the others in the way of the shorter least time, which other programs disturb least.  Only time depends
    on it. */
 cl_int clef__event_wait(clef__device *device, cl_event event) {
+    clFlush(device->queue);
+    if (is_over(event)) return clWaitForEvents(1, &event); /* which tells of failures, and is no trial */
     clef__waits *waits = &device->waits;
     unsigned wait = waits->count++ % WAITS;
     if (wait == 0) waits->watched = waits->slept = INFINITY;
     bool tried = wait < TRIALS;
     bool watched = tried ? WATCHED >> wait & 1 : waits->watched < BETTER * waits->slept;
     double begin = clef__now();
-    clFlush(device->queue);
     if (watched) watch(event, begin + (tried ? MOMENT : fmin(MOMENT, PATIENCE * waits->watched)));
     cl_int code = clWaitForEvents(1, &event);
     double *least = watched ? &waits->watched : &waits->slept;

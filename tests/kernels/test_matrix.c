@@ -75,9 +75,11 @@ Test(matrix, long_sums_are_split) {
     expect_equal(c, y, "splits");
 }
 
-/* More of k in one split than depths are found at a time: enough matrices that none is split. */
+/* More of k in one split than depths are found at a time: planned for one compute unit, enough matrices that none is split. */
 Test(matrix, long_sums_in_one_split) {
     enum { Z = 16, M = 5, N = 9, K = 1101 };
+    clef_close(ctx);
+    ctx = open_or_skip(&(clef_options){.seed = 1, .profile = "gpu", .sum_units = 1});
     array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 1), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 1),
           y = array_new(CLEF_SHAPE(Z, M, N));
     for (int z = 0; z < Z; z++) product(a.v + z * M * K, K, 1, b.v + z * K * N, N, 1, y.v + z * M * N, M, N, K, false);

@@ -190,7 +190,7 @@ Test(generator, tokens_are_chosen_by_their_probabilities) {
 Test(generator, of_a_long_vocabulary_the_likeliest_are_found) {
     enum { LONG = 3000, DRAWS = 4000 };
     static double p[LONG];
-    static int rank[LONG], chosen[LONG];
+    static int rank[LONG], by_rank[LONG];
     clef_generator *g = clef_generator_new(
         clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = LONG, .context = 8, .layers = 1, .heads = 1, .width = 8}), NULL);
     int64_t ids[] = {3, 1, 4}, n = 3, token;
@@ -201,7 +201,7 @@ Test(generator, of_a_long_vocabulary_the_likeliest_are_found) {
     for (int i = 0; i < LONG; i++) sum += p[i] = exp(logits[i] - top), rank[i] = 0;
     for (int i = 0; i < LONG; i++)
         for (int j = 0; j < LONG; j++) rank[i] += logits[j] > logits[i] || (logits[j] == logits[i] && j < i);
-    for (int i = 0; i < LONG; i++) chosen[rank[i]] = i; /* by rank */
+    for (int i = 0; i < LONG; i++) by_rank[rank[i]] = i;
     static const clef_sampling how[] = {{.temperature = 1, .top_k = 5},
                                         {.temperature = 1, .top_k = 100},
                                         {.temperature = 1, .top_k = 2999},
@@ -214,12 +214,12 @@ Test(generator, of_a_long_vocabulary_the_likeliest_are_found) {
     for (size_t h = 0; h < sizeof how / sizeof how[0]; h++) {
         int64_t k = how[h].top_k ? how[h].top_k : LONG;
         double all = 0, share = 0;
-        for (int r = 0; r < k; r++) all += p[chosen[r]];
+        for (int r = 0; r < k; r++) all += p[by_rank[r]];
         for (int r = 0; how[h].top_p > 0 && r < k; r++) {
-            share += p[chosen[r]];
+            share += p[by_rank[r]];
             if (share >= how[h].top_p * all) k = r + 1;
         }
-        while (k > 1 && p[chosen[k - 1]] < how[h].min_p) k--;
+        while (k > 1 && p[by_rank[k - 1]] < how[h].min_p) k--;
         int64_t furthest = 0;
         clef_sampling s = how[h];
         for (s.seed = 0; s.seed < DRAWS; s.seed++) {

@@ -13,7 +13,7 @@ static inline int without_context(void) {
     return absent ? 77 : 1;
 }
 
-/* Under sanitizers, where cases take long and all are tried without too, a share of them will do.  CLEF_TEST_WHOLE=1: all of them. */
+/* Under sanitizers cases take long, and all of them are tried without sanitizers: a share will do.  CLEF_TEST_WHOLE=1: all. */
 static inline bool some_cases_only(void) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     const char *whole = getenv("CLEF_TEST_WHOLE");
