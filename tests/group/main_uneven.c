@@ -102,11 +102,12 @@ static clef_dataset *make_data(clef_context *ctx) {
     return clef_dataset_arrays(ctx, x, CLEF_SHAPE(1, SIDE, SIDE), y, ITEMS);
 }
 
+/* Smooth throughout: with a max pool, sums in another order could take the gradient to another pixel. */
 static clef_module *make_net(clef_context *ctx) {
     clef_nn_conv2d_options same = {.conv.padding = {1, 1}};
     return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 1, CHANNELS, 3, &same), clef_nn_tanh(ctx),
                                             clef_nn_conv2d(ctx, CHANNELS, CHANNELS, 3, &same), clef_nn_tanh(ctx),
-                                            clef_nn_max_pool2d(ctx, 2, NULL), clef_nn_dropout(ctx, 0.2), clef_nn_flatten(ctx),
+                                            clef_nn_avg_pool2d(ctx, 2, NULL), clef_nn_dropout(ctx, 0.2), clef_nn_flatten(ctx),
                                             clef_nn_linear(ctx, CHANNELS * SIDE * SIDE / 4, CLASSES, NULL)));
 }
 
