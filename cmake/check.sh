@@ -113,7 +113,10 @@ fi
 
 title "summary"
 # One line per test: STATUS name, then its reasons for skipping, from ctest's JUnit files.
-cat $reports/*.xml 2>/dev/null | sed 's/&quot;/"/g; s/&apos;/'"'"'/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g' | awk -F'"' '
+for report in $reports/*.xml; do
+    [ ! -f "$report" ] || { say "<preset name=\"$(basename "$report" .xml)\"" && cat "$report"; }
+done | sed 's/&quot;/"/g; s/&apos;/'"'"'/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g' | awk -F'"' '
+    /^<preset / { preset = $2 }
     /<testcase / {
         name = $2
         for (i = 1; i < NF; i++) if ($i ~ / status=$/) status = $(i + 1)
@@ -121,11 +124,14 @@ cat $reports/*.xml 2>/dev/null | sed 's/&quot;/"/g; s/&apos;/'"'"'/g; s/&lt;/</g
         kind = status == "run" ? "passed" : status == "fail" ? "failed" : ""
     }
     /<failure/ { kind = "failed" }
+    # Of a test that fails, the last lines.
+    { last[NR % 20] = $0; if (/<testcase /) begun = NR }
     /<skipped/ && kind == "" { kind = $0 ~ /SKIP/ ? "skipped" : "failed" }
     /skipped: / { line = $0; sub(/.*skipped: /, "", line); reasons[++n] = line }
     /\[SKIP\]|\[ *SKIP *\]/ { line = $0; sub(/.*\] */, "", line); reasons[++n] = line }
     /<\/testcase>/ {
-        print kind " " name
+        print kind " " name (kind == "failed" ? " (" preset ")" : "")
+        for (i = NR - 19 > begun ? NR - 19 : begun + 1; kind == "failed" && i < NR; i++) print "failed_lines     " last[i % 20]
         if (kind == "skipped" && n == 0)
             reasons[++n] = "ended with 77 and gave no reason (see: ctest --preset release -V -R " name ")"
         for (i = 1; i <= n; i++) if (!seen[name, reasons[i]]++) print "reason " (kind == "skipped" ? "all" : "part") " " name ": " reasons[i]
@@ -147,7 +153,7 @@ fi
 if [ "$failed" -gt 0 ]; then
     say "Failed:"
     [ -z "$failed_steps" ] || printf '%s' "$failed_steps" | sed 's/^/  /'
-    sed -n 's/^failed /  /p' $reports/summary
+    sed -n 's/^failed /  /p; s/^failed_lines //p' $reports/summary
 fi
 say "Time: $(elapsed)"
 say "$passed passed, $failed failed, $skipped skipped"
