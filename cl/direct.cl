@@ -9,13 +9,14 @@
    Vectors that RESULTS does not fill write beyond their pixel, what the next one then overwrites; only a work-item's last one is
    written to measure.
    gradient: part[item][tap][n] = Σ x[pixel][tap] · dy[pixel][n] over the rows of an item, KEYS · PART taps at a time: PART of a run
-   in each of KEYS rows of the filter.  The sums of a block of rows are whole before they are added to those of the earlier ones.
+   in each of KEYS rows of the filter, by ACROSS vectors of dy.  A block is `block` rows, or `span` pixels of one; its sums are whole
+   before they are added to those of the earlier ones.
    finish: the sum of the parts in the order of the items.
 
    Knobs: DT: f32, f16 or bf16, storage of images and filters; W: lanes; KH, KW, CHANNELS, RESULTS: taps, channels, results per pixel;
    STRIDE: along a row; STAGED: rows of x are first copied as f32 into lines with zeros around; MR, DEEP, NV,
    PASSES (convolve; 1 unless results fill all vectors); KEYS, PART, their
-   product TAPS, and COPIED, what STAGED is to convolve (gradient). */
+   product TAPS, ACROSS, a divisor of a pixel's vectors, and COPIED, what STAGED is to convolve (gradient). */
 #ifndef DT
 #define DT f32
 #endif
@@ -58,6 +59,9 @@
 #ifndef TAPS
 #define TAPS 3
 #endif
+#ifndef ACROSS
+#define ACROSS 1
+#endif
 #ifndef COPIED
 #define COPIED STAGED
 #endif
@@ -75,6 +79,7 @@
 #define RUN (KW * CHANNELS)
 #define STEP (STRIDE * CHANNELS)
 #define PANELS ((RESULTS + W - 1) / W)
+#define PARTS ((RUN + PART - 1) / PART)
 #define V VEC(float, W)
 
 /* Once more, for the names of dtype and lanes to be replaced before they are pasted. */
@@ -189,62 +194,80 @@ static void put_sum(__global const float *part, int parts, __global MEMORY(DT) *
     }
 }
 
+/* Whole rows of x, with zeros around, for `count` rows of dy from row `from` on: KH for each. */
+#define STAGE_ROWS(from, count)                                                                        \
+    PLAIN_LOOP                                                                                         \
+    for (int i = 0; i < (count) * KH; i++) {                                                           \
+        int row = (from) + i / KH, y = row % out_h * stride_h - before_h + i % KH * dilation_h;        \
+        __global const MEMORY(DT) *at = x_base + x_offset + ((long)(row / out_h) * height + y) * length; \
+        stage(at, y >= 0 && y < height, lines + i * line + before_w * CHANNELS, length);               \
+    }
+
 #define EACH_TAP(X) CAT(ROWS_, TAPS)(X)
+#define EACH_VECTOR(X, i) CAT(COLUMNS_, ACROSS)(X, i)
 KERNEL(gradient, GRADIENT_ARGS) {
     UNPACK(GRADIENT_ARGS)
     int item = (int)get_global_id(0), begin = item * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
     __global float *sums = part_base + part_offset + item * KH * RUN * PANELS * W;
 #if COPIED
-    __global float *lines = lines_base + lines_offset + item * KEYS * line;
-    stage(x_base, false, lines, KEYS * line);
+    __global float *lines = lines_base + lines_offset + item * block * KH * line;
+    stage(x_base, false, lines, block * KH * line);
 #endif
     PLAIN_LOOP
     for (int from = begin; from < end; from += block) {
-        PLAIN_LOOP
-        for (int tile = 0; tile < (KH + KEYS - 1) / KEYS * ((RUN + PART - 1) / PART) * PANELS; tile++) {
-            int p = tile % PANELS, q = tile / PANELS;
-            int r_from = q % ((RUN + PART - 1) / PART) * PART, r_begin = min(r_from, RUN - PART);
-            int ky_from = q / ((RUN + PART - 1) / PART) * KEYS, ky_begin = min(ky_from, KH - KEYS);
-#define BEGIN(i) V c##i = (V)(0);
-            EACH_TAP(BEGIN)
-            PLAIN_LOOP
-            for (int row = from; row < min(from + block, end); row++) {
-                int top = row % out_h * stride_h - before_h + ky_begin * dilation_h;
-                __global const MEMORY(DT) *image = x_base + x_offset + (long)(row / out_h) * height * length;
 #if COPIED
-                PLAIN_LOOP
-                for (int ky = 0; ky < KEYS; ky++) {
-                    int y = top + ky * dilation_h;
-                    stage(image + y * length, y >= 0 && y < height, lines + ky * line + before_w * CHANNELS, length);
-                }
-                __global const float *a = lines + r_begin;
-                long a_step = line;
-#else
-                __global const float *a = image + top * length + r_begin;
-                long a_step = dilation_h * length;
+        STAGE_ROWS(from, min(block, end - from))
 #endif
-                __global const MEMORY(DT) *d = dy_base + dy_offset + (long)row * out_w * RESULTS + p * W;
-                int ahead = block * out_w * RESULTS;
-                int safe = row + 1 < rows ? out_w : out_w - 1; /* a whole vector of the last pixel may lie beyond dy */
-#define GATHER_TAP(i) c##i = fma((V)((a + i / PART * a_step)[i % PART]), v, c##i);
+        PLAIN_LOOP
+        for (int left = 0; left < out_w; left += span) {
+            int right = min(left + span, out_w);
+            PLAIN_LOOP
+            for (int tile = 0; tile < (KH + KEYS - 1) / KEYS * PARTS * (PANELS / ACROSS); tile++) {
+                /* All taps for the same vectors of dy, which stay in a first-level cache. */
+                int q = tile % ((KH + KEYS - 1) / KEYS * PARTS), p = tile / ((KH + KEYS - 1) / KEYS * PARTS) * ACROSS;
+                int r_from = q % PARTS * PART, r_begin = min(r_from, RUN - PART);
+                int ky_from = q / PARTS * KEYS, ky_begin = min(ky_from, KH - KEYS);
+#define BEGIN(i, j) V c##i##_##j = (V)(0);
+#define BEGIN_TAP(i) EACH_VECTOR(BEGIN, i)
+                EACH_TAP(BEGIN_TAP)
                 PLAIN_LOOP
-                for (int ox = 0; ox < safe; ox++, a += STEP) { /* no branch, for which sums would go to memory */
-                    PREFETCH_TO_L2(d + ox * RESULTS + ahead);  /* the next block */
-                    V v = LOAD(DT, W, d, ox * RESULTS);
-                    EACH_TAP(GATHER_TAP)
+                for (int row = from; row < min(from + block, end); row++) {
+#if COPIED
+                    __global const float *a = lines + ((row - from) * KH + ky_begin) * line + r_begin + left * STEP;
+                    long a_step = line;
+#else
+                    int top = row % out_h * stride_h + ky_begin * dilation_h;
+                    __global const float *a = x_base + x_offset + ((long)(row / out_h) * height + top) * length + r_begin + left * STEP;
+                    long a_step = dilation_h * length;
+#endif
+                    __global const MEMORY(DT) *d = dy_base + dy_offset + ((long)row * out_w + left) * RESULTS + p * W;
+                    int ahead = block * span * RESULTS;
+                    int safe = row + 1 < rows || right < out_w ? right : right - 1; /* a whole vector of the last pixel may lie beyond dy */
+#define GATHER(i, j) c##i##_##j = fma((V)((a + i / PART * a_step)[i % PART]), v##j, c##i##_##j);
+#define GATHER_TAP(i) EACH_VECTOR(GATHER, i)
+#define READ(i, j) V v##j = LOAD(DT, W, d, j * W);
+#define READ_SOME(i, j) V v##j = CAT(gather_, DT)(d + j * W, 1, RESULTS - (p + j) * W);
+                    PLAIN_LOOP
+                    for (int ox = left; ox < safe; ox++, a += STEP, d += RESULTS) { /* no branch, for which sums would go to memory */
+                        PREFETCH_TO_L2(d + ahead); /* the next block */
+                        EACH_VECTOR(READ, 0)
+                        EACH_TAP(GATHER_TAP)
+                    }
+                    if (safe < right) {
+                        EACH_VECTOR(READ_SOME, 0)
+                        EACH_TAP(GATHER_TAP)
+                    }
                 }
-                if (safe < out_w) {
-                    V v = CAT(gather_, DT)(d + safe * RESULTS, 1, RESULTS - p * W);
-                    EACH_TAP(GATHER_TAP)
-                }
-            }
-            __global float *to = sums + ((ky_begin * RUN + r_begin) * PANELS + p) * W;
-#define ADD(i)                                                                                         \
+                __global float *to = sums + ((ky_begin * RUN + r_begin) * PANELS + p) * W;
+                bool later = from > begin || left > 0;
+#define ADD(i, j) STORE(f32, W, at, j * W, later ? LOAD(f32, W, at, j * W) + c##i##_##j : c##i##_##j);
+#define ADD_TAP(i)                                                                                     \
     if (ky_begin + i / PART >= ky_from && r_begin + i % PART >= r_from) {                              \
         __global float *at = to + (i / PART * RUN + i % PART) * PANELS * W;                            \
-        STORE(f32, W, at, 0, from > begin ? LOAD(f32, W, at, 0) + c##i : c##i);                        \
+        EACH_VECTOR(ADD, i)                                                                            \
     }
-            EACH_TAP(ADD)
+                EACH_TAP(ADD_TAP)
+            }
         }
     }
     if (get_global_size(0) > 1) return;

@@ -20,8 +20,9 @@ enum {
     FILTER_FLOATS = 8192, /* of all taps, with idle lanes: a first-level cache holds them, */
     MOST_FLOATS = 16384,  /* and of a second-level cache, in passes */
     ITEM_STEPS = 8192,    /* vector multiplications that make a work-item of its own worth while */
-    BLOCK_PIXELS = 1024,  /* longest sum of a gradient by the filters before it is added to others */
+    BLOCK_FLOATS = 6144,  /* of dy and of copied rows: a first-level cache holds them while a gradient by the filters reads them */
     MOST_SUMS = 28,       /* taps that cl/registers.h can name */
+    LEAST_SUMS = 8,       /* multiply-adds that a CPU has under way */
     MOST_VECTORS = 4      /* and vectors */
 };
 
@@ -156,17 +157,22 @@ static bool is_staged(const view *v, const clef__image *x) {
     return x->data.dtype != CLEF_F32 || v->before[1] > 0 || line_of(v, x) > x->w * x->c;
 }
 
-/* A tile of the gradient by the filters: as many rows of taps as there are sums for, or a part of one. */
+/* A tile of the gradient by the filters: rows of taps, taps of a row, and vectors of dy. */
 typedef struct tile {
-    int64_t keys, part;
+    int64_t keys, part, vectors;
     bool copied;
 } tile;
 
+/* As many rows of taps as there are sums for.  Where these are not enough for two rows, parts of one: with two vectors of dy each load is
+   one for more multiply-adds, unless too few sums are left. */
 static tile tile_of(const clef__lowering *lw, const view *v) {
     const clef__profile *profile = clef__lower_profile(lw);
-    int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors * 7 / 6, MOST_SUMS), run = run_of(v);
-    return (tile){.keys = clef__larger(clef__smaller(limit / run, v->kernel[0]), 1),
-                  .part = clef__ceil_div(run, clef__ceil_div(run, limit))};
+    int64_t sums = profile->tile_m * profile->tile_vectors, most = clef__smaller(sums * 7 / 6, MOST_SUMS), run = run_of(v);
+    int64_t half = clef__equal_part(run, clef__smaller(sums / 2, run));
+    tile t = {.keys = clef__larger(clef__smaller(most / run, v->kernel[0]), 1), .vectors = 1};
+    if (t.keys == 1 && vectors_of(lw, v) % 2 == 0 && 2 * half >= LEAST_SUMS) t.vectors = 2;
+    t.part = t.vectors == 2 ? half : clef__equal_part(run, clef__smaller(most, run));
+    return t;
 }
 
 static tile choose_tile(const clef__lowering *lw, const view *v, const clef__image *x) {
@@ -196,11 +202,11 @@ static int64_t depth_of(const clef__lowering *lw, const view *v, const clef__ima
    none to share with. */
 static void begin_direct(const clef__lowering *lw, const char *kernel, const view *v, const clef__image *x) {
     static const char *const name[] = {"W",    "KH", "KW",     "CHANNELS", "RESULTS", "STRIDE", "STAGED", "MR",
-                                       "DEEP", "NV", "PASSES", "KEYS",     "PART",    "TAPS",   "COPIED"};
+                                       "DEEP", "NV", "PASSES", "KEYS",     "PART",    "TAPS",   "ACROSS", "COPIED"};
     tile t = choose_tile(lw, v, x);
     /* clang-format off */
     const int64_t number[] = {lanes_of(lw, v), v->kernel[0], v->kernel[1], v->c, v->n, v->stride[1], is_staged(v, x),
-                              height_of(lw, v) * depth_of(lw, v, x), depth_of(lw, v, x), width_of(lw, v), passes_of(lw, v), t.keys, t.part, t.keys * t.part, t.copied};
+                              height_of(lw, v) * depth_of(lw, v, x), depth_of(lw, v, x), width_of(lw, v), passes_of(lw, v), t.keys, t.part, t.keys * t.part, t.vectors, t.copied};
     /* clang-format on */
     clef__launch_begin(lw, "direct.cl", kernel);
     clef__launch_define(lw, "DT", "%s", clef__token(x->data.dtype));
@@ -259,13 +265,16 @@ static void direct_weight(const clef__lowering *lw) {
     int64_t width = vectors_of(lw, &v) * lanes_of(lw, &v);
     int64_t items = direct_grain(lw, rows, v.out[1] * taps * vectors_of(lw, &v), &per_item);
     tile t = choose_tile(lw, &v, &x);
-    if (t.copied) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, t.keys, line_of(&v, &x)));
+    int64_t copies = t.copied ? v.kernel[0] : 0, span = clef__equal_part(v.out[1], clef__smaller(BLOCK_FLOATS / width, v.out[1]));
+    int64_t block = BLOCK_FLOATS / (v.out[1] * width + copies * line_of(&v, &x));
+    block = clef__smaller(clef__larger(block, 1), per_item);
+    if (t.copied) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, block * copies, line_of(&v, &x)));
     clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, taps, width));
     begin_direct(lw, "gradient", &v, &x);
     /* clang-format off */
     gradient_args args = {
         .x = x.data, .dy = dy.data, .part = sums, .dw = dw, .lines = lines,
-        .rows = rows, .per_item = per_item, .block = clef__larger(BLOCK_PIXELS / v.out[1], 1), .geometry = geometry_of(&v, &x),
+        .rows = rows, .per_item = per_item, .block = block, .span = span, .geometry = geometry_of(&v, &x),
     };
     /* clang-format on */
     pass_gradient(lw, &args);
@@ -313,9 +322,10 @@ static double weight_cost(const clef__lowering *lw) {
     view v = view_of(clef__lower_node(lw)->attributes, s.x, s.y);
     tile t = tile_of(lw, &v);
     double pixels = clef__pixels(s.y), rows = (double)(s.y.dim[0] * s.y.dim[2]), run = (double)run_of(&v);
-    double tiles = ceil((double)v.kernel[0] / (double)t.keys) * ceil(run / (double)t.part) * (double)vectors_of(lw, &v);
-    double lines = rows * tiles * (ROW_STEPS + (double)(v.out[1] * v.c) / clef__lower_profile(lw)->vector * LINE_STEPS);
-    double steps = pixels * tiles * (double)(t.keys * t.part + 1) + lines;
+    double tiles =
+        ceil((double)v.kernel[0] / (double)t.keys) * ceil(run / (double)t.part) * (double)(vectors_of(lw, &v) / t.vectors);
+    double line = (double)(v.kernel[0] * v.out[1] * v.c) / clef__lower_profile(lw)->vector;
+    double steps = pixels * tiles * (double)(t.keys * t.part * t.vectors + 1) + rows * (tiles * ROW_STEPS + line * LINE_STEPS);
     return seconds_of(lw, &v, steps, WEIGHT_EFFICIENCY, clef__conv_bytes(lw, &s), rows);
 }
 

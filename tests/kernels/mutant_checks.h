@@ -254,8 +254,9 @@ static void few_taps(void) {
     check_convolution((convolution){3, 5, 11, 10, 8, 2, 3, {.padding = {1, 1}}, {1, 1}, 12, 10}, true);
     check_convolution((convolution){4, 1, 29, 30, 3, 1, 3, {.groups = 1}, {0, 0}, 29, 28}, true); /* one part, of blocks */
     check_convolution((convolution){9, 1, 32, 40, 2, 2, 11, {.groups = 1}, {0, 0}, 31, 30}, true);
-    check_convolution((convolution){9, 1, 36, 32, 2, 5, 4, {.groups = 1}, {0, 0}, 32, 29}, true);
+    check_convolution((convolution){9, 1, 38, 32, 16, 7, 4, {.groups = 1}, {0, 0}, 32, 29}, true);
     check_convolution((convolution){3, 2, 9, 7, 3, 3, 4, {.stride = {2, 1}}, {0, 0}, 4, 4}, true); /* tiles of several rows */
+    check_convolution((convolution){1, 5, 5, 130, 64, 2, 3, {.groups = 1}, {0, 0}, 4, 128}, true); /* blocks of a part of a row */
 }
 
 /* Pixels as lanes: tiles and groups that move back, taps in parts, every number of filters, blocks and parts of the rows. */
