@@ -143,7 +143,7 @@ typedef struct clef_sampling {
     uint64_t seed; /* what is drawn depends on it, the sequence's number, and how many tokens it has (Philox 4x32-10) */
 } clef_sampling;
 /* Chooses the next token of each sequence into token[0 … batch - 1], without reading it.  NULL: the most probable ones.  CLEF_INVALID for options out
-   of range; CLEF_STATE before the first prompt.
+   of range, and for logits that are NaN or +inf (-inf excludes a token); CLEF_STATE before the first prompt.
        for (clef_generator_prompt(g, &ids, &n); !clef_generator_sample(g, &how, &t) && t != end; clef_generator_feed(g, &t)) show(t);  */
 CLEF_API clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, int64_t *token);
 
@@ -167,7 +167,7 @@ typedef struct clef_beam {
 /* Beam search: follows the likeliest continuations of batch/beams prompts until each has as many results as beams and none of those that
    are followed has a better score, or until `tokens` are there.  The best results of prompt i go into found[i·best …], best first; the score
    counts a result's end token, too.  What the generator has read then is what it followed; clef_generator_prompt begins anew.  CLEF_INVALID
-   for options out of range, or beams that do not divide the batch; CLEF_STATE for more tokens than there is room for, without `slide`;
+   for options out of range, beams that do not divide the batch, or logits that are NaN or +inf; CLEF_STATE for more tokens than there is room for, without `slide`;
    CLEF_INTERRUPTED, with no results, if on_progress said so.
    Graves, "Sequence transduction with recurrent neural networks", 2012; length penalty: Wu et al., "Google's neural machine translation
    system", 2016, without its constant 5.

@@ -173,7 +173,7 @@ static clef_status say_progress(const search *s) {
 static clef_status run_search(search *s) {
     clef_status status = CLEF_OK;
     for (int64_t b = 0; b < s->g->batch; b++) s->sum[b] = b % s->o.beams ? -INFINITY : 0; /* all begin with the same text */
-    while (!status && step(s)) {
+    while (!status && !(status = clef__check_logits(s->g)) && step(s)) {
         status = say_progress(s);
         if (!status) status = clef_generator_reorder(s->g, s->from);
         if (!status) status = clef_generator_feed(s->g, s->token);

@@ -26,4 +26,7 @@ struct clef_generator {
     int64_t *found;             /* the tokens of the last search's results */
     clef_generator *next;       /* in the context's list */
 };
+
+/* Every logit is a number or -inf, which excludes a token; else one line says where not. */
+clef_status clef__check_logits(const clef_generator *g);
 #endif

@@ -84,7 +84,7 @@ static int64_t large_enough(clef__candidate *c, int64_t n, double least) {
     int64_t large = 0;
     for (int64_t i = 0; i < n; i++)
         if (c[i].p >= least) c[large++] = c[i];
-    return large > 0 ? large : 1; /* where all are NaN */
+    return large;
 }
 
 static double sum_of(const clef__candidate *c, int64_t n) {
@@ -110,7 +110,7 @@ static int64_t choose(const clef_generator *g, int64_t sequence, const clef_samp
     double top = c[best].p;
     if (how->top_k > 0 && how->top_k < n) sort_likeliest(c, n, how->top_k), n = how->top_k;
     for (int64_t i = 0; i < n; i++)
-        c[i].p = c[i].p == top ? 1 : exp((c[i].p - top) / how->temperature); /* inf - inf is no number */
+        c[i].p = c[i].p == top ? 1 : exp((c[i].p - top) / how->temperature); /* all may be -inf, and inf - inf is no number */
     double sum = sum_of(c, n);
     if (how->min_p > 0) n = large_enough(c, n, how->min_p);
     if (how->top_p > 0 && how->top_p < 1) n = likeliest_by_sum(c, n, how->top_p * sum);
@@ -125,6 +125,16 @@ static bool sampling_fits(const clef_sampling *s) {
            s->min_p <= 1 && s->repeat_penalty >= 0 && s->repeat_penalty < INFINITY;
 }
 
+clef_status clef__check_logits(const clef_generator *g) {
+    const int64_t vocabulary = g->sizes.vocabulary, n = g->batch * vocabulary;
+    int64_t i = 0;
+    while (i < n && g->logits[i] < INFINITY) i++;
+    if (i == n) return CLEF_OK;
+    return clef__fail(g->ctx, CLEF_INVALID,
+                      "generator: sequence %lld, token %lld: the logit is %s; look for parameters that are not finite",
+                      (long long)(i / vocabulary), (long long)(i % vocabulary), isnan(g->logits[i]) ? "NaN" : "infinite");
+}
+
 clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, int64_t *token) {
     if (!g) return CLEF_INVALID;
     clef_sampling s = how ? *how : (clef_sampling){0};
@@ -133,6 +143,7 @@ clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, i
                           token ? "generator: temperature, top_k and repeat_penalty are not negative, top_p and min_p within [0,1]"
                                 : "generator: token is NULL");
     if (!g->ready) return clef__fail(g->ctx, CLEF_STATE, "generator: it has read nothing yet; clef_generator_prompt begins");
+    if (clef__check_logits(g)) return CLEF_INVALID;
     for (int64_t i = 0; i < g->batch; i++) token[i] = choose(g, i, &s);
     return CLEF_OK;
 }

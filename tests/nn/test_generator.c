@@ -231,6 +231,53 @@ Test(generator, of_a_long_vocabulary_the_likeliest_are_found) {
     }
 }
 
+/* A net whose logits are these, whatever it reads: width 1, so that the final norm gives its bias, 1, and the head's weight is the logits. */
+static clef_generator *with_logits(const float logits[V]) {
+    clef_module *net = clef_nn_gpt(
+        ctx, &(clef_gpt_options){.vocabulary = V, .context = CONTEXT, .layers = 1, .heads = 1, .width = 1, .untied = true});
+    float one = 1;
+    clef_write(clef_parameter(net, "ln_f.bias"), &one, sizeof one);
+    clef_write(clef_parameter(net, "lm_head.weight"), logits, V * sizeof *logits);
+    clef_generator *g = clef_generator_new(net, NULL);
+    int64_t id = 0, n = 1;
+    cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){&id}, &n), CLEF_OK, "%s", clef_error(ctx));
+    return g;
+}
+
+Test(generator, excluded_tokens_and_logits_that_are_no_numbers) {
+    float logits[V];
+    int64_t token;
+    for (int i = 0; i < V; i++) logits[i] = i == 2 || i == 5 ? (float)i : -INFINITY;
+    clef_generator *g = with_logits(logits);
+    static const clef_sampling how[] = {{.temperature = 0},
+                                        {.temperature = 1},
+                                        {.temperature = 1, .top_p = 1},
+                                        {.temperature = 1, .top_k = 4},
+                                        {.temperature = 1, .min_p = 0.01},
+                                        {.temperature = 3, .top_k = V, .top_p = 0.999, .min_p = 0.01, .repeat_penalty = 2}};
+    for (size_t h = 0; h < sizeof how / sizeof how[0]; h++) {
+        int count[V];
+        counts(g, how[h], 500, count);
+        cr_expect_eq(count[2] + count[5], 500, "case %d", (int)h);
+        cr_expect_eq(count[2] > 0, how[h].temperature > 0, "case %d", (int)h);
+    }
+    for (int i = 0; i < V; i++) logits[i] = -INFINITY;
+    g = with_logits(logits);
+    cr_expect_eq(clef_generator_sample(g, &how[1], &token), CLEF_OK);
+    cr_expect(token >= 0 && token < V);
+    static const float bad[] = {NAN, INFINITY};
+    for (int b = 0; b < 2; b++) {
+        logits[0] = 1, logits[3] = bad[b];
+        g = with_logits(logits);
+        cr_expect_eq(clef_generator_sample(g, NULL, &token), CLEF_INVALID);
+        expect_error(ctx, CLEF_INVALID, b ? "token 3: the logit is infinite" : "token 3: the logit is NaN");
+        clef_beam found;
+        const int64_t id = 0, n = 1;
+        cr_expect_eq(clef_generator_beams(g, (const int64_t *[]){&id}, &n, NULL, &found), CLEF_INVALID);
+        expect_error(ctx, CLEF_INVALID, "token 3: the logit is");
+    }
+}
+
 Test(generator, repeating_is_penalised) {
     clef_generator *g = clef_generator_new(gpt(), NULL);
     int64_t ids[V], n = V, token;
