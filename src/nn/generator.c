@@ -126,9 +126,11 @@ static clef_status read_block(clef_generator *g, int64_t n, int64_t size) {
     g->past.row = clef_integer(g->ctx, n - 1);
     clef_tensor *logits = tokens && g->past.position && g->past.row ? clef__language_next(g->net, tokens, &g->past) : NULL;
     if (!logits) return clef_error_status(g->ctx);
-    clef_status status = clef_read(logits, g->logits, (size_t)(g->batch * g->sizes.vocabulary) * sizeof *g->logits);
+    clef_status status = clef_eval(logits);
+    if (!status) status = clef_end_step(g->ctx); /* while the device works */
+    if (!status) status = clef_read(logits, g->logits, (size_t)(g->batch * g->sizes.vocabulary) * sizeof *g->logits);
     if (!status) g->length += n;
-    return status ? status : clef_end_step(g->ctx);
+    return status;
 }
 
 /* Reads the columns of text up to `length`. */

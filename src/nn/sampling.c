@@ -8,7 +8,9 @@
 enum {
     LIKELY = 64, /* so many tokens are sorted first where top_p is wanted, */
     MORE = 8,    /* so many times more where their sum is too small, */
-    MANY = 8     /* and all where that would be an n-th of them: a heap so large is slower */
+    MANY = 8,    /* and all where that would be an n-th of them: a heap so large is slower */
+    LANES = 16,  /* of logits that are compared side by side, */
+    BLOCK = 512  /* and so many before it is asked whether the largest is among them */
 };
 
 /* Likely ones first; of equal ones the lowest token. */
@@ -63,6 +65,29 @@ static int64_t largest(const clef__candidate *c, int64_t n) {
     return best;
 }
 
+static float largest_of_block(const float *x, int64_t n) {
+    float most[LANES], all = -INFINITY;
+    for (int j = 0; j < LANES; j++) most[j] = -INFINITY;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) most[j] = x[i + j] > most[j] ? x[i + j] : most[j];
+    for (; i < n; i++) most[0] = x[i] > most[0] ? x[i] : most[0];
+    for (int j = 0; j < LANES; j++) all = most[j] > all ? most[j] : all;
+    return all;
+}
+
+/* The same of logits as they are. */
+static int64_t largest_logit(const float *x, int64_t n) {
+    float top = x[0]; /* nothing is larger than NaN */
+    int64_t at = 0;
+    for (int64_t begin = 0; begin < n; begin += BLOCK) {
+        float most = largest_of_block(x + begin, clef__smaller(BLOCK, n - begin));
+        if (most > top) top = most, at = begin;
+    }
+    while (at < n && x[at] != top) at++;
+    return at < n ? at : 0;
+}
+
 /* Of n weights the likeliest, as few as make this sum; they come to the front, in order.  None of the rest is larger than c[m - 1], so at
    least (sum - before) / c[m - 1] more are needed. */
 static int64_t likeliest_by_sum(clef__candidate *c, int64_t n, double sum) {
@@ -103,8 +128,10 @@ static int64_t choose(const clef_generator *g, int64_t sequence, const clef_samp
     int64_t n = g->sizes.vocabulary;
     const float *logits = g->logits + sequence * n;
     clef__candidate *c = g->candidate;
+    bool penalized = how->repeat_penalty > 0 && how->repeat_penalty != 1;
+    if (how->temperature == 0 && !penalized) return largest_logit(logits, n);
     for (int64_t i = 0; i < n; i++) c[i] = (clef__candidate){logits[i], i};
-    if (how->repeat_penalty > 0 && how->repeat_penalty != 1) penalize(c, g, sequence, how->repeat_penalty);
+    if (penalized) penalize(c, g, sequence, how->repeat_penalty);
     int64_t best = largest(c, n);
     if (how->temperature == 0) return best;
     double top = c[best].p;
