@@ -163,16 +163,14 @@ static bool check_source(clef_context *ctx, const clef_op *op, clef_shape shape,
 clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape, clef_dtype dtype, int device,
                           const void *attributes, size_t bytes, uint64_t u0, uint64_t u1) {
     if (!check_source(ctx, op, shape, dtype, device)) return NULL;
-    clef__node *node = clef__node_new(ctx, op, 0, &(clef__type){shape, dtype}, 1, device);
+    clef__node *node = clef__node_new(ctx, op, 0, &(clef__type){shape, dtype}, 1, device, attributes, bytes);
     clef_tensor *t = NULL;
     if (!node) return NULL;
     node->has_dynamic = true;
     node->dynamic.u[0] = u0;
     node->dynamic.u[1] = u1;
-    if (clef__set_attributes(node, attributes, bytes)) {
-        if (op->ordered) clef__sequence(node);
-        publish(node, &t);
-    }
+    if (op->ordered) clef__sequence(node);
+    publish(node, &t);
     clef__node_release(node);
     return t;
 }
@@ -214,14 +212,15 @@ static bool set_inputs(clef__node *node, const clef__call *call, int device) {
 }
 
 static clef__node *make_node(const clef__call *call, int device, size_t attribute_bytes) {
-    clef__node *node = clef__node_new(call->ctx, call->op, call->n_inputs, call->out, call->n_outputs, device);
+    clef__node *node = clef__node_new(call->ctx, call->op, call->n_inputs, call->out, call->n_outputs, device, call->attributes,
+                                      attribute_bytes);
     if (!node) return NULL;
     const clef__graph *graph = clef__graph_of(call->ctx);
     bool records = !graph->no_grad && call->op->gradient, wanted = false;
     node->inference = graph->no_grad && !graph->differentiating;
     for (int i = 0; i < call->n_inputs; i++) wanted |= call->input[i]->requires_grad;
     for (int k = 0; k < node->n_outputs; k++) node->out[k].requires_grad = wanted && records && clef__is_float(node->out[k].dtype);
-    if (!set_inputs(node, call, device) || !clef__set_attributes(node, call->attributes, attribute_bytes)) {
+    if (!set_inputs(node, call, device)) {
         clef__node_release(node);
         return NULL;
     }

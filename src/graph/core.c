@@ -17,7 +17,7 @@ const clef_op clef__op_data = {.name = "data", .kind = CLEF__DATA};
 const clef_op clef__op_constant = {.name = "constant", .kind = CLEF__CONSTANT};
 
 clef__output *clef__data_output(clef_context *ctx, clef_shape shape, clef_dtype dtype, int device, clef__buffer *buffer) {
-    clef__node *node = clef__node_new(ctx, &clef__op_data, 0, &(clef__type){shape, dtype}, 1, device);
+    clef__node *node = clef__node_new(ctx, &clef__op_data, 0, &(clef__type){shape, dtype}, 1, device, NULL, 0);
     if (!node) return NULL;
     clef__output *out = &node->out[0];
     clef__output_retain(out);

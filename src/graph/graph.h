@@ -98,20 +98,20 @@ enum { CLEF__MAX_INPUTS = 256, CLEF__MAX_OUTPUTS = 256 };
 /* One result of a node.  Its memory goes when nobody refers to it any more, whoever holds the others. */
 struct clef__output {
     clef__node *node;
-    clef_shape shape;
+    clef__buffer *buffer;       /* NULL until computed */
+    uint64_t mark, lapse, tape; /* scratch of one traversal by the plan, by lapse.c, by autodiff; see clef__traversal */
+    int refs;                   /* handles, plus consumers' inputs, plus holders in C code */
+    int passing;                /* how many of refs are handles of temporaries, which alone are no reason to compute it */
+    int remembered;             /* how many of refs are values that tensors had before (dry.c) */
+    bool requires_grad;
+    bool tape_end; /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
+    bool donated;  /* its buffer was taken over by an in-place update */
+    bool lost;     /* what it is made from was, before it was computed (capture.c) */
     clef_dtype dtype;
     int device;
-    int refs;       /* handles, plus consumers' inputs, plus holders in C code */
-    int passing;    /* how many of refs are handles of temporaries, which alone are no reason to compute it */
-    int remembered; /* how many of refs are values that tensors had before (dry.c) */
-    bool requires_grad;
-    bool tape_end;        /* it is or was a parameter's value: the tape goes no further, whatever it was made from */
-    bool donated;         /* its buffer was taken over by an in-place update */
-    bool lost;            /* what it is made from was, before it was computed (capture.c) */
-    clef__tensor *leaf;   /* the parameter this is the present value of, if it wants a gradient */
-    clef__buffer *buffer; /* NULL until computed */
+    clef_shape shape;
+    clef__tensor *leaf; /* the parameter this is the present value of, if it wants a gradient */
     clef__layout layout;
-    uint64_t mark, tape, lapse; /* scratch of one traversal by the plan, by autodiff, by lapse.c; see clef__traversal */
 };
 
 struct clef__node {
@@ -119,13 +119,15 @@ struct clef__node {
     clef_context *ctx;
     int refs; /* outputs that somebody refers to, and who is making it */
     int n_inputs, n_outputs;
-    clef__output **input;
-    clef__output *after;                 /* NULL, or what must be computed before it though it does not read it (recompute.c) */
+    bool has_dynamic;       /* `dynamic` means something */
+    bool inference;         /* made where nothing is recorded, and for no gradient */
+    uint16_t room;          /* of its memory (node_memory.c) */
+    clef__output **input;   /* behind the outputs, as are the attributes behind these */
+    clef__output *after;    /* NULL, or what must be computed before it though it does not read it (recompute.c) */
+    void *attributes;       /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
+    size_t attribute_bytes; /* 0: none */
+    clef__node *next_dead;  /* scratch of clef__node_release, of lapse.c and of node_memory.c */
     clef__checkpointed_segment *segment; /* NULL, or the innermost one it was made in */
-    bool has_dynamic;                    /* `dynamic` means something */
-    bool inference;                      /* made where nothing is recorded, and for no gradient */
-    size_t attribute_bytes;              /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
-    void *attributes;
     union {
         double f;  /* a constant's number … */
         int64_t i; /* … of dtype i64 */
@@ -133,7 +135,6 @@ struct clef__node {
     } dynamic;                   /* changes from step to step without a new plan */
     uint64_t made;               /* how many nodes its context had made before it */
     uint64_t mark, tape, copies; /* scratch of one traversal by the plan, by autodiff, by recompute.c; see clef__traversal */
-    clef__node *next_dead;       /* scratch of clef__node_release and of lapse.c */
     clef__output out[];
 };
 
@@ -207,10 +208,9 @@ uint64_t clef__handles_made(clef_context *ctx);
 void clef__drop_since(clef_context *ctx, uint64_t made);
 /* An owner inside the library takes t, which then lives whatever users keep and release.  NULL is allowed and given back. */
 clef_tensor *clef__own(clef_tensor *t);
-/* With room for the inputs; the caller has a reference. */
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, const clef__type *out, int n_outputs, int device);
-/* Copies `bytes` of attributes into a new node; false with the error set. */
-bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes);
+/* With room for the inputs, and a copy of `bytes` of attributes; the caller has a reference. */
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, const clef__type *out, int n_outputs, int device,
+                           const void *attributes, size_t bytes);
 /* Input i of a new node. */
 void clef__set_input(clef__node *node, int i, clef__output *input);
 void clef__node_release(clef__node *node);

@@ -76,14 +76,13 @@ static clef__node_copy *input_copy(const clef__copies *c, const clef__node *node
 static clef__node *duplicate(const clef__node *node) {
     clef__type type[CLEF__MAX_OUTPUTS];
     for (int k = 0; k < node->n_outputs; k++) type[k] = (clef__type){node->out[k].shape, node->out[k].dtype};
-    clef__node *copy = clef__node_new(node->ctx, node->op, node->n_inputs, type, node->n_outputs, node->out[0].device);
+    clef__node *copy = clef__node_new(node->ctx, node->op, node->n_inputs, type, node->n_outputs, node->out[0].device,
+                                      node->attributes, node->attribute_bytes);
     if (!copy) return NULL;
     copy->has_dynamic = node->has_dynamic;
     copy->dynamic = node->dynamic;
     copy->n_inputs = 0;
-    if (clef__set_attributes(copy, node->attributes, node->attribute_bytes)) return copy;
-    clef__node_release(copy);
-    return NULL;
+    return copy;
 }
 
 /* The same output of another node. */

@@ -18,10 +18,11 @@ void clef__checkpointed_segment_release(clef__checkpointed_segment *segment) {
     }
 }
 
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, const clef__type *type, int n_outputs, int device) {
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, const clef__type *type, int n_outputs, int device,
+                           const void *attributes, size_t bytes) {
     clef__graph *graph = clef__graph_of(ctx);
-    size_t bytes = sizeof(clef__node) + (size_t)n_outputs * sizeof(clef__output) + (size_t)n_inputs * sizeof(clef__output *);
-    clef__node *node = graph ? clef__calloc(1, bytes) : NULL;
+    size_t own = sizeof(clef__node) + (size_t)n_outputs * sizeof(clef__output) + (size_t)n_inputs * sizeof(clef__output *);
+    clef__node *node = graph ? clef__node_take(graph, own + bytes) : NULL;
     if (!node) {
         clef__fail(ctx, CLEF_MEMORY, "%s: no host memory for a node", op->name);
         return NULL;
@@ -36,24 +37,14 @@ clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, c
     node->segment = clef__checkpointed_segment_retain(graph->segment);
     for (int k = 0; k < n_outputs; k++)
         node->out[k] = (clef__output){.node = node, .shape = type[k].shape, .dtype = type[k].dtype, .device = device};
+    node->attribute_bytes = bytes;
+    if (bytes) node->attributes = memcpy(node->input + n_inputs, attributes, bytes);
     return node;
 }
 
 void clef__set_input(clef__node *node, int i, clef__output *input) {
     node->input[i] = input;
     clef__output_retain(input);
-}
-
-bool clef__set_attributes(clef__node *node, const void *attributes, size_t bytes) {
-    if (!bytes) return true;
-    node->attributes = clef__alloc(bytes);
-    if (!node->attributes) {
-        clef__fail(node->ctx, CLEF_MEMORY, "%s: no host memory", node->op->name);
-        return false;
-    }
-    memcpy(node->attributes, attributes, bytes);
-    node->attribute_bytes = bytes;
-    return true;
 }
 
 void clef__output_retain(clef__output *out) {
@@ -70,6 +61,7 @@ static bool let_go(clef__output *out) {
 
 /* Iterative, as a chain of thousands of nodes may die at once. */
 static void free_dead(clef__node *dead) {
+    clef__graph *graph = clef__graph_of(dead->ctx);
     dead->next_dead = NULL;
     while (dead) {
         clef__node *next = dead->next_dead;
@@ -81,8 +73,7 @@ static void free_dead(clef__node *dead) {
         }
         for (int k = 0; k < dead->n_outputs; k++) clef__buffer_release(dead->out[k].buffer);
         clef__checkpointed_segment_release(dead->segment);
-        clef__free(dead->attributes);
-        clef__free(dead);
+        clef__node_give(graph, dead);
         dead = next;
     }
 }
@@ -201,6 +192,7 @@ static void close_graph(clef_context *ctx, void *state) {
     while (graph->temporaries) free_tensor(graph, graph->temporaries, true);
     while (graph->kept) free_tensor(graph, graph->kept, true);
     clef__slots_close(&graph->slots);
+    clef__nodes_close(graph);
     clef__free(graph->wanted);
     clef__free(graph->roots);
     clef__free(graph);

@@ -27,7 +27,7 @@ static clef__output *row_major(clef_tensor *t) {
         clef__fail(ctx, CLEF_STATE, "read: nothing is computed in a dry run; see clef_set_dry_run");
         return NULL;
     }
-    clef__node *node = clef__node_new(ctx, &clef__op_copy, 1, &(clef__type){out->shape, out->dtype}, 1, out->device);
+    clef__node *node = clef__node_new(ctx, &clef__op_copy, 1, &(clef__type){out->shape, out->dtype}, 1, out->device, NULL, 0);
     if (!node) return NULL;
     clef__output *copy = &node->out[0];
     clef__set_input(node, 0, out);

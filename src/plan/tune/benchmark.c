@@ -147,12 +147,13 @@ static clef__output *input_of(clef_context *ctx, const clef__benchmark *s, int i
 static bool fill_node(clef_context *ctx, const clef__benchmark *s, clef__node *node) {
     for (node->n_inputs = 0; node->n_inputs < s->n_inputs; node->n_inputs++)
         if (!(node->input[node->n_inputs] = input_of(ctx, s, node->n_inputs))) return false;
-    return clef__set_attributes(node, s->attributes, s->attribute_bytes);
+    return true;
 }
 
 clef__node *clef__benchmark_node(clef_context *ctx, const clef__benchmark *s) {
     uint64_t before = clef__failures(ctx);
-    clef__node *node = clef__node_new(ctx, s->op, s->n_inputs, &(clef__type){s->shape, s->dtype}, 1, s->key.device);
+    clef__node *node = clef__node_new(ctx, s->op, s->n_inputs, &(clef__type){s->shape, s->dtype}, 1, s->key.device, s->attributes,
+                                      s->attribute_bytes);
     if (!node) return NULL;
     node->out->requires_grad = true; /* so that it keeps its inputs when it was computed, and can be computed again */
     if (fill_node(ctx, s, node)) return node;
