@@ -228,16 +228,10 @@ static clef__node *make_node(const clef__call *call, int device, size_t attribut
     return node;
 }
 
-clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
-    clef_tensor *out;
-    clef__apply_all(op, inputs, n, attributes, bytes, &out, 1);
-    return out;
-}
-
-bool clef__apply_all(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes,
-                     clef_tensor **out, int n) {
+/* `type` has room for those of n outputs. */
+static bool apply(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes, clef_tensor **out,
+                  int n, clef__type *type) {
     clef__output *x[CLEF__MAX_INPUTS];
-    clef__type type[CLEF__MAX_OUTPUTS];
     int device = 0;
     bool found = find_inputs(op, inputs, n_inputs, x);
     for (int k = 0; k < n; k++) out[k] = NULL; /* may be the array of the inputs */
@@ -250,6 +244,20 @@ bool clef__apply_all(const clef_op *op, clef_tensor *const *inputs, int n_inputs
     bool ok = node && publish(node, out);
     clef__node_release(node);
     return ok;
+}
+
+clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
+    clef_tensor *out;
+    clef__type type;
+    apply(op, inputs, n, attributes, bytes, &out, 1, &type);
+    return out;
+}
+
+/* Types of so many outputs take pages of the stack. */
+bool clef__apply_all(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes,
+                     clef_tensor **out, int n) {
+    clef__type type[CLEF__MAX_OUTPUTS];
+    return apply(op, inputs, n_inputs, attributes, bytes, out, n, type);
 }
 
 /* ---- recording ---- */

@@ -39,6 +39,12 @@ typedef struct clef__graph {
     int roots_capacity;
 } clef__graph;
 
+/* In a walk along one of its lists: the next tensor's output, and the tensor behind. */
+static inline void clef__fetch_next(const clef__tensor *t) {
+    if (!t->next) return;
+    clef__fetch(t->next->out, sizeof(clef__output));
+    clef__fetch(t->next->next, sizeof *t);
+}
 /* The context's graph state, made at first need; NULL when out of memory (the error is set). */
 clef__graph *clef__graph_of(clef_context *ctx);
 /* node_memory.c: all zero, of at least so many bytes; NULL without host memory. */

@@ -78,6 +78,7 @@ clef__tensor *clef__slot_take(clef__slots *slots, clef_context *ctx) {
     clef__tensor *t = slots->first_free;
     slots->first_free = t->ended.next_free;
     if (!slots->first_free) slots->last_free = NULL;
+    clef__fetch(slots->first_free, sizeof *t); /* which is long out of all caches */
     memset(&t->ended, 0, sizeof t->ended);
     t->ctx = ctx;
     atomic_store_explicit(&t->handle, handle_of(t), memory_order_relaxed);

@@ -95,6 +95,15 @@ static inline clef_tensor *clef__handle(const clef__tensor *t) {
     return t ? (clef_tensor *)atomic_load_explicit(&t->handle, memory_order_relaxed) : NULL;
 }
 
+/* Has the processor fetch what is needed soon, while it does other work; NULL is allowed. */
+static inline void clef__fetch(const void *at, size_t bytes) {
+#ifdef __GNUC__
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)at + i, 1);
+#else
+    (void)at, (void)bytes;
+#endif
+}
+
 /* A free slot under a new handle, all zero but for `ctx`; NULL when out of host memory. */
 clef__tensor *clef__slot_take(clef__slots *slots, clef_context *ctx);
 /* Ends the handle; the slot keeps what `ended` says of it. */

@@ -23,8 +23,10 @@ uint64_t clef__find_lapsed(clef_context *ctx, uint64_t mark) {
     clef__graph *graph = clef__graph_of(ctx);
     uint64_t traversal = clef__traversal(ctx);
     clef__node *list = NULL;
-    for (clef__tensor *t = graph->temporaries; t; t = t->next)
+    for (clef__tensor *t = graph->temporaries; t; t = t->next) {
+        clef__fetch_next(t);
         if (t->until <= graph->step) list = lapse(t->out, traversal, mark, list);
+    }
     while (list) {
         clef__node *node = list;
         list = node->next_dead;

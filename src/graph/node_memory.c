@@ -13,6 +13,7 @@ clef__node *clef__node_take(clef__graph *graph, size_t bytes) {
     clef__node *node = graph->spare[room];
     if (node) {
         graph->spare[room] = node->next_dead;
+        clef__fetch(node->next_dead, room * UNIT);
         memset(node, 0, bytes);
     } else node = clef__calloc(1, units * UNIT);
     if (node) node->room = (uint16_t)room;

@@ -465,7 +465,10 @@ static clef_status settle(clef_context *ctx, clef__graph *graph) {
     int n = 0;
     bool ok = true;
     for (int i = 0; ok && i < graph->n_wanted; i++) ok = add_pending(graph, &n, graph->wanted[i]);
-    for (clef__tensor *t = graph->kept; ok && t; t = t->next) ok = t->elsewhere || add_pending(graph, &n, t->out);
+    for (clef__tensor *t = graph->kept; ok && t; t = t->next) {
+        clef__fetch_next(t);
+        ok = t->elsewhere || add_pending(graph, &n, t->out);
+    }
     clef__sequence_settle(graph);
     if (ok && graph->ordered) ok = add_root(graph, &n, graph->ordered);
     if (!ok) return clef__fail(ctx, CLEF_MEMORY, "end_step: no host memory");
@@ -477,6 +480,7 @@ static void drop_temporaries(clef__graph *graph) {
     clef__tensor *next;
     for (clef__tensor *t = graph->temporaries; t; t = next) {
         next = t->next;
+        clef__fetch_next(t);
         if (t->until <= graph->step) free_tensor(graph, t, false);
     }
 }
