@@ -212,8 +212,8 @@ static bool set_inputs(clef__node *node, const clef__call *call, int device) {
 }
 
 static clef__node *make_node(const clef__call *call, int device, size_t attribute_bytes) {
-    clef__node *node = clef__node_new(call->ctx, call->op, call->n_inputs, call->out, call->n_outputs, device, call->attributes,
-                                      attribute_bytes);
+    clef__node *node =
+        clef__node_new(call->ctx, call->op, call->n_inputs, call->out, call->n_outputs, device, call->attributes, attribute_bytes);
     if (!node) return NULL;
     const clef__graph *graph = clef__graph_of(call->ctx);
     bool records = !graph->no_grad && call->op->gradient, wanted = false;
@@ -229,8 +229,8 @@ static clef__node *make_node(const clef__call *call, int device, size_t attribut
 }
 
 /* `type` has room for those of n outputs. */
-static bool apply(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes, clef_tensor **out,
-                  int n, clef__type *type) {
+static bool apply(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes,
+                  clef_tensor **out, int n, clef__type *type) {
     clef__output *x[CLEF__MAX_INPUTS];
     int device = 0;
     bool found = find_inputs(op, inputs, n_inputs, x);

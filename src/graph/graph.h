@@ -119,14 +119,14 @@ struct clef__node {
     clef_context *ctx;
     int refs; /* outputs that somebody refers to, and who is making it */
     int n_inputs, n_outputs;
-    bool has_dynamic;       /* `dynamic` means something */
-    bool inference;         /* made where nothing is recorded, and for no gradient */
-    uint16_t room;          /* of its memory (node_memory.c) */
-    clef__output **input;   /* behind the outputs, as are the attributes behind these */
-    clef__output *after;    /* NULL, or what must be computed before it though it does not read it (recompute.c) */
-    void *attributes;       /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
-    size_t attribute_bytes; /* 0: none */
-    clef__node *next_dead;  /* scratch of clef__node_release, of lapse.c and of node_memory.c */
+    bool has_dynamic;                    /* `dynamic` means something */
+    bool inference;                      /* made where nothing is recorded, and for no gradient */
+    uint16_t room;                       /* of its memory (node_memory.c) */
+    clef__output **input;                /* behind the outputs, as are the attributes behind these */
+    clef__output *after;                 /* NULL, or what must be computed before it though it does not read it (recompute.c) */
+    void *attributes;                    /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
+    size_t attribute_bytes;              /* 0: none */
+    clef__node *next_dead;               /* scratch of clef__node_release, of lapse.c and of node_memory.c */
     clef__checkpointed_segment *segment; /* NULL, or the innermost one it was made in */
     union {
         double f;  /* a constant's number … */
