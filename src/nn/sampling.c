@@ -78,14 +78,14 @@ static float largest_of_block(const float *x, int64_t n) {
 
 /* The same of logits as they are. */
 static int64_t largest_logit(const float *x, int64_t n) {
-    float top = x[0]; /* nothing is larger than NaN */
+    float top = -INFINITY;
     int64_t at = 0;
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         float most = largest_of_block(x + begin, clef__smaller(BLOCK, n - begin));
         if (most > top) top = most, at = begin;
     }
-    while (at < n && x[at] != top) at++;
-    return at < n ? at : 0;
+    while (x[at] != top) at++;
+    return at;
 }
 
 /* Of n weights the likeliest, as few as make this sum; they come to the front, in order.  None of the rest is larger than c[m - 1], so at

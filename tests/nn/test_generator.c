@@ -278,6 +278,32 @@ Test(generator, excluded_tokens_and_logits_that_are_no_numbers) {
     }
 }
 
+/* Its logits are the generator's own memory, which has here what few models give: equal ones, and excluded tokens. */
+Test(generator, of_equal_ones_the_first_is_the_most_probable) {
+    enum { ODD = 1301, TRIALS = 400 };
+    clef_generator *g = clef_generator_new(
+        clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = ODD, .context = 8, .layers = 1, .heads = 1, .width = 8}), NULL);
+    int64_t id = 3, n = 1, token;
+    cr_assert_eq(clef_generator_prompt(g, (const int64_t *[]){&id}, &n), CLEF_OK);
+    float *x = (float *)(uintptr_t)clef_generator_logits(g);
+    static const float odd[] = {-2, -INFINITY, -1, 0};
+    static const int first[] = {0, 1, 15, 16, 511, 512, 1023, 1024, 1295, 1296, 1300};
+    uint32_t draw = 1;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        int at = first[trial % 11], largest = 0;
+        for (int i = 0; i < ODD; i++) {
+            draw = draw * 1664525 + 1013904223;
+            x[i] = trial < 44 ? odd[trial / 11] : trial % 2 ? odd[draw >> 30] : (float)(draw >> 26);
+        }
+        if (trial % 3) x[at] = 7;
+        if (trial % 3 == 2) x[first[trial / 11 % 11]] = 7;
+        for (int i = 1; i < ODD; i++)
+            if (x[i] > x[largest]) largest = i;
+        cr_assert_eq(clef_generator_sample(g, NULL, &token), CLEF_OK);
+        cr_expect_eq(token, largest, "trial %d: %d in place of %d", trial, (int)token, largest);
+    }
+}
+
 Test(generator, repeating_is_penalised) {
     clef_generator *g = clef_generator_new(gpt(), NULL);
     int64_t ids[V], n = V, token;
