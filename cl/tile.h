@@ -3,9 +3,9 @@
    A tile of C is TILE_M × TILE_N, made by ITEMS work-items from blocks of A and B that are TK deep: while one block is multiplied from
    local memory, the next is on its way from global memory into registers.  An element's address is that of its row plus that of
    its depth.  Both stand in tables in local memory: rows are found once, depths through the three levels of k, SPAN of them at a
-   time.  A row that all loads of a work-item share is part of its operand's address.  With FLAT, k is one level, and the address of
-   each load stays in a register that goes on by a block.  Rows beyond M and columns beyond N read the first one and are not
-   stored; beyond k both A and B are zero.
+   time.  A row that all loads of a work-item share is part of its operand's address, and a depth that they share of the block's.  With
+   FLAT, k is one level, and the address of each load stays in a register that goes on by a block.  Rows beyond M and columns beyond N
+   read the first one and are not stored; beyond k both A and B are zero.
 
    Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
    SPAN, a multiple of TK; DECLARE_BLOCKS, where blocks lie in local memory, and a work-item's place; START_SUMS, its sums and registers;
@@ -33,7 +33,7 @@
 /* A row of three levels, in elements. */
 #define ROW_ADDRESS(m, s1, s2, s3) ((m) / m3 / m2 * (s1) + (m) / m3 % m2 * (s2) + (m) % m3 * (s3))
 
-/* An element in memory; what is done before all, before each span, and for the next block. */
+/* An element in memory; what is done before all, before each span, before each block's loads, and for the next block. */
 #if FLAT
 #define A_AT(i) (a + a_at##i)
 #define B_AT(i) (b + b_at##i)
@@ -43,13 +43,14 @@
 #define FIND_ADDRESSES A_LOADS(BEGIN_A) B_LOADS(BEGIN_B)
 #define SPANS
 #define FIND_DEPTHS int span_end = k_end;
+#define FIND_BLOCK
 #define NEXT_BLOCK A_LOADS(MOVE_A) B_LOADS(MOVE_B)
 #else
 #define ONE_ROW(along, width, tile) (!(along) || (tile) * TK == ITEMS * (width))
 #define A_ONE_ROW ONE_ROW(A_ALONG, A_WIDTH, TILE_M)
 #define B_ONE_COLUMN ONE_ROW(B_ALONG, B_WIDTH, TILE_N)
-#define A_AT(i) (a + (a_depths + (k - span + A_DEPTH))[A_DEPTH_ON(i)] + (A_ONE_ROW ? 0 : (a_rows + A_ROW)[A_ROW_ON(i)]))
-#define B_AT(i) (b + (b_depths + (k - span + B_DEPTH))[B_DEPTH_ON(i)] + (B_ONE_COLUMN ? 0 : (b_columns + B_COLUMN)[B_COLUMN_ON(i)]))
+#define A_AT(i) (a_from + (A_ALONG ? 0 : a_here[A_DEPTH_ON(i)]) + (A_ONE_ROW ? 0 : (a_rows + A_ROW)[A_ROW_ON(i)]))
+#define B_AT(i) (b_from + (B_ALONG ? 0 : b_here[B_DEPTH_ON(i)]) + (B_ONE_COLUMN ? 0 : (b_columns + B_COLUMN)[B_COLUMN_ON(i)]))
 #define DECLARE_DEPTHS __local int a_depths[SPAN], b_depths[SPAN];
 #define FIND_ADDRESSES                                                                           \
     if (A_ONE_ROW) a += a_rows[A_ROW];                                                           \
@@ -64,8 +65,20 @@
         b_depths[i - k] = r1 * bk1 + r2 * bk2 + r3 * bk3;                                        \
     }                                                                                            \
     barrier(CLK_LOCAL_MEM_FENCE);
+/* A shared depth is read once, before any load asks whether it is beyond k. */
+#define FIND_BLOCK                                                                               \
+    __local const int *a_here = a_depths + (k - span + A_DEPTH), *b_here = b_depths + (k - span + B_DEPTH); \
+    __global const A_ELEMENT *a_from = A_ALONG ? a + *a_here : a;                                \
+    __global const B_ELEMENT *b_from = B_ALONG ? b + *b_here : b;
 #define NEXT_BLOCK
 #endif
+
+#define FETCH_BLOCK                                                                              \
+    {                                                                                            \
+        FIND_BLOCK                                                                               \
+        A_LOADS(FETCH_A)                                                                         \
+        B_LOADS(FETCH_B)                                                                         \
+    }
 
 /* What a work-group's stores will want, kept in local memory: registers are for sums. */
 typedef struct { long c, bias; int m0, n0; } place;
@@ -99,8 +112,7 @@ TILE_KERNEL {
     FIND_ADDRESSES
     SPANS {
         FIND_DEPTHS
-        A_LOADS(FETCH_A)
-        B_LOADS(FETCH_B)
+        FETCH_BLOCK
         while (k < span_end) {
             barrier(CLK_LOCAL_MEM_FENCE); /* the block before is done with */
             A_LOADS(PUT_A)
@@ -108,10 +120,7 @@ TILE_KERNEL {
             NEXT_BLOCK
             barrier(CLK_LOCAL_MEM_FENCE);
             k += TK;
-            if (k < span_end) {
-                A_LOADS(FETCH_A)
-                B_LOADS(FETCH_B)
-            }
+            if (k < span_end) FETCH_BLOCK
             MULTIPLY_BLOCK
         }
     }
