@@ -78,6 +78,7 @@ Test(matrix, long_sums_are_split) {
 /* More of k in one split than depths are found at a time: planned for one compute unit, enough matrices that none is split. */
 Test(matrix, long_sums_in_one_split) {
     enum { Z = 16, M = 5, N = 9, K = 1101 };
+    if (small_tests()) cr_skip_test("sixteen long sums: not on a slow device (CLEF_TEST_SMALL)");
     clef_close(ctx);
     ctx = open_or_skip(&(clef_options){.seed = 1, .profile = "gpu", .sum_units = 1});
     array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 1), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 1),
