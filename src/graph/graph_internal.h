@@ -30,6 +30,7 @@ typedef struct clef__graph {
     void *on_launch_user;
     clef__slots slots;
     clef__node *spare[CLEF__NODE_ROOMS]; /* node_memory.c */
+    size_t spare_bytes;
     clef__tensor *temporaries;
     clef__tensor *kept;    /* by users, by owners in the library or by both */
     clef__output **wanted; /* what backward was called on: computed at the end of the step */

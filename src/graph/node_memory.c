@@ -6,13 +6,19 @@
 
 #include <string.h>
 
-enum { UNIT = 64 };
+enum { UNIT = 64, MOST_SPARE = 16 << 20 /* bytes: a large step's nodes, but not all that a program ever had at once */ };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { CHECKED = true };
+#else
+enum { CHECKED = false };
+#endif
 
 clef__node *clef__node_take(clef__graph *graph, size_t bytes) {
     size_t units = (bytes + UNIT - 1) / UNIT, room = units < CLEF__NODE_ROOMS ? units : 0; /* 0: too large to be kept */
     clef__node *node = graph->spare[room];
     if (node) {
         graph->spare[room] = node->next_dead;
+        graph->spare_bytes -= room * UNIT;
         clef__fetch(node->next_dead, room * UNIT);
         memset(node, 0, bytes);
     } else node = clef__calloc(1, units * UNIT);
@@ -20,12 +26,13 @@ clef__node *clef__node_take(clef__graph *graph, size_t bytes) {
     return node;
 }
 
-/* In the debug mode none is used again, so that checkers see who does. */
+/* Where a checker looks on, or in the debug mode, none is used again, so that it sees who goes on using one. */
 void clef__node_give(clef__graph *graph, clef__node *node) {
-    if (!node->room || clef__debug_memory(node->ctx)) {
+    if (!node->room || graph->spare_bytes >= MOST_SPARE || CHECKED || clef__debug_memory(node->ctx)) {
         clef__free(node);
         return;
     }
+    graph->spare_bytes += node->room * UNIT;
     node->next_dead = graph->spare[node->room];
     graph->spare[node->room] = node;
 }
