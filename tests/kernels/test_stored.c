@@ -191,7 +191,8 @@ Test(stored, panels_stay_in_the_half_type) {
         clef_end_step(ctx);
         if (call == 0) before = clef_memory(ctx).used;
     }
-    cr_expect(clef_memory(ctx).used <= before + (size_t)(2 * n * k) + 4096, "%zu bytes more", (size_t)clef_memory(ctx).used - before);
+    cr_expect(clef_memory(ctx).used <= before + (size_t)(2 * n * k) + 4096, "%zu bytes more",
+              (size_t)clef_memory(ctx).used - before);
     clef_set_grad_enabled(ctx, true);
     release(w);
 }
