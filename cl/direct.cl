@@ -208,9 +208,9 @@ static void put_sum(__global const float *part, int parts, __global MEMORY(DT) *
 KERNEL(gradient, GRADIENT_ARGS) {
     UNPACK(GRADIENT_ARGS)
     int item = (int)get_global_id(0), begin = item * per_item, end = min(begin + per_item, rows), length = width * CHANNELS;
-    __global float *sums = part_base + part_offset + item * KH * RUN * PANELS * W;
+    __global float *sums = part_base + part_offset + (long)item * KH * RUN * PANELS * W;
 #if COPIED
-    __global float *lines = lines_base + lines_offset + item * block * KH * line;
+    __global float *lines = lines_base + lines_offset + (long)item * block * KH * line;
     stage(x_base, false, lines, block * KH * line);
 #endif
     PLAIN_LOOP

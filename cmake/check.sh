@@ -125,13 +125,14 @@ done | sed 's/&quot;/"/g; s/&apos;/'"'"'/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g
     }
     /<failure/ { kind = "failed" }
     # Of a test that fails, the last lines.
-    { last[NR % 20] = $0; if (/<testcase /) begun = NR }
+    /<testcase / { printed = 0 }
+    !/^\t*<\/?(testcase|failure|properties|system-out>$)/ { last[printed++ % 20] = $0 }
     /<skipped/ && kind == "" { kind = $0 ~ /SKIP/ ? "skipped" : "failed" }
     /skipped: / { line = $0; sub(/.*skipped: /, "", line); reasons[++n] = line }
     /\[SKIP\]|\[ *SKIP *\]/ { line = $0; sub(/.*\] */, "", line); reasons[++n] = line }
     /<\/testcase>/ {
         print kind " " name (kind == "failed" ? " (" preset ")" : "")
-        for (i = NR - 19 > begun ? NR - 19 : begun + 1; kind == "failed" && i < NR; i++) print "failed_lines     " last[i % 20]
+        for (i = printed > 20 ? printed - 20 : 0; kind == "failed" && i < printed; i++) print "failed_lines     " last[i % 20]
         if (kind == "skipped" && n == 0)
             reasons[++n] = "ended with 77 and gave no reason (see: ctest --preset release -V -R " name ")"
         for (i = 1; i <= n; i++) if (!seen[name, reasons[i]]++) print "reason " (kind == "skipped" ? "all" : "part") " " name ": " reasons[i]

@@ -80,7 +80,7 @@ typedef struct clef_options {
     const char *cache_dir; /* NULL: $CLEF_CACHE_DIR, $XDG_CACHE_HOME/clef, ~/.cache/clef; "": none */
     const char *profile;   /* name of a device profile to force; NULL: $CLEF_PROFILE, else by facts */
     bool eager;            /* evaluate after every op (also CLEF_EAGER=1) */
-    bool debug_memory;     /* every tensor in a buffer of its exact size (also CLEF_DEBUG=memory) */
+    bool debug_memory;     /* every tensor in a buffer of its exact size, no node's memory used again (also CLEF_DEBUG=memory) */
     clef_log_fn log;       /* NULL: silent */
     void *log_user;
     bool no_tuning; /* results of clef_tune are neither used nor made (also CLEF_TUNING=0) */

@@ -228,9 +228,9 @@ static clef__node *make_node(const clef__call *call, int device, size_t attribut
     return node;
 }
 
-/* `type` has room for those of n outputs. */
-static bool apply(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes,
-                  clef_tensor **out, int n, clef__type *type) {
+/* `type` has room for those of n outputs, and an op's `infer` writes no more. */
+static bool apply_typed(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes,
+                        clef_tensor **out, int n, clef__type *type) {
     clef__output *x[CLEF__MAX_INPUTS];
     int device = 0;
     bool found = find_inputs(op, inputs, n_inputs, x);
@@ -249,15 +249,15 @@ static bool apply(const clef_op *op, clef_tensor *const *inputs, int n_inputs, c
 clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes) {
     clef_tensor *out;
     clef__type type;
-    apply(op, inputs, n, attributes, bytes, &out, 1, &type);
+    apply_typed(op, inputs, n, attributes, bytes, &out, 1, &type);
     return out;
 }
 
-/* Types of so many outputs take pages of the stack. */
+/* Room for the types of so many outputs is pages of the stack, which ops of one output (above) do without. */
 bool clef__apply_all(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes,
                      clef_tensor **out, int n) {
     clef__type type[CLEF__MAX_OUTPUTS];
-    return apply(op, inputs, n_inputs, attributes, bytes, out, n, type);
+    return apply_typed(op, inputs, n_inputs, attributes, bytes, out, n, type);
 }
 
 /* ---- recording ---- */

@@ -121,8 +121,8 @@ struct clef__node {
     int n_inputs, n_outputs;
     bool has_dynamic;                    /* `dynamic` means something */
     bool inference;                      /* made where nothing is recorded, and for no gradient */
-    uint16_t room;                       /* of its memory (node_memory.c) */
-    clef__output **input;                /* behind the outputs, as are the attributes behind these */
+    uint16_t size_class;                 /* of its memory (node_memory.c) */
+    clef__output **input;                /* behind the attributes, which are behind the outputs */
     clef__output *after;                 /* NULL, or what must be computed before it though it does not read it (recompute.c) */
     void *attributes;                    /* a struct of int64_t, double and pointers to static data only: it is hashed as bytes */
     size_t attribute_bytes;              /* 0: none */

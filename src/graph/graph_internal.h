@@ -11,7 +11,7 @@ struct clef__checkpointed_segment {
     clef__output *after; /* the first gradient that came in it; the walk holds it */
 };
 
-enum { CLEF__NODE_ROOMS = 32 };
+enum { CLEF__NODE_CLASSES = 32 }; /* sizes of nodes */
 typedef struct clef__graph {
     clef__evaluator evaluate; /* NULL until the context is open */
     uint64_t step;            /* number of the present one, from 1 */
@@ -29,7 +29,7 @@ typedef struct clef__graph {
     clef_planned_launch_fn on_launch; /* told of each launch in a dry run */
     void *on_launch_user;
     clef__slots slots;
-    clef__node *spare[CLEF__NODE_ROOMS]; /* node_memory.c */
+    clef__node *spare[CLEF__NODE_CLASSES]; /* memory of nodes that are gone (node_memory.c) */
     size_t spare_bytes;
     clef__tensor *temporaries;
     clef__tensor *kept;    /* by users, by owners in the library or by both */
@@ -48,9 +48,8 @@ static inline void clef__fetch_next(const clef__tensor *t) {
 }
 /* The context's graph state, made at first need; NULL when out of memory (the error is set). */
 clef__graph *clef__graph_of(clef_context *ctx);
-/* node_memory.c: all zero, of at least so many bytes; NULL without host memory. */
-clef__node *clef__node_take(clef__graph *graph, size_t bytes);
-void clef__node_give(clef__graph *graph, clef__node *node);
+/* node_memory.c: a node that nobody refers to any more, without what it held. */
+void clef__node_free(clef__graph *graph, clef__node *node);
 void clef__nodes_close(clef__graph *graph);
 /* Lets go of the value that t is to come back to. */
 void clef__forget_before(clef__tensor *t);

@@ -98,7 +98,7 @@ static inline clef_tensor *clef__handle(const clef__tensor *t) {
 /* Has the processor fetch what is needed soon, while it does other work; NULL is allowed. */
 static inline void clef__fetch(const void *at, size_t bytes) {
 #ifdef __GNUC__
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)at + i, 1);
+    for (size_t i = 0; at && i < bytes; i += 64) __builtin_prefetch((const char *)at + i, 1);
 #else
     (void)at, (void)bytes;
 #endif

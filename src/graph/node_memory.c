@@ -1,4 +1,4 @@
-/* node_memory.c — the memory of nodes, kept by size for those that come next.
+/* node_memory.c — nodes, and their memory, which is kept by size for those that come next.
 
    A step makes as many nodes as the one before, which go in between.  Given back to the heap they would leave it in pieces that it joins
    and cuts again, and the next ones would lie where no cache has them. */
@@ -7,40 +7,81 @@
 #include <string.h>
 
 enum { UNIT = 64, MOST_SPARE = 16 << 20 /* bytes: a large step's nodes, but not all that a program ever had at once */ };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { CHECKED = true };
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+    __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+enum { SANITIZED = true };
 #else
-enum { CHECKED = false };
+enum { SANITIZED = false };
 #endif
 
-clef__node *clef__node_take(clef__graph *graph, size_t bytes) {
-    size_t units = (bytes + UNIT - 1) / UNIT, room = units < CLEF__NODE_ROOMS ? units : 0; /* 0: too large to be kept */
-    clef__node *node = graph->spare[room];
+static void free_spare(clef__graph *graph) {
+    for (int i = 0; i < CLEF__NODE_CLASSES; i++)
+        for (clef__node *node; (node = graph->spare[i]);) {
+            graph->spare[i] = node->next_dead;
+            clef__free(node);
+        }
+    graph->spare_bytes = 0;
+}
+
+/* All zero, of at least so many bytes; NULL without host memory. */
+static clef__node *take(clef__graph *graph, size_t bytes) {
+    size_t units = (bytes + UNIT - 1) / UNIT, size_class = units < CLEF__NODE_CLASSES ? units : 0; /* 0: too large to be kept */
+    clef__node *node = graph->spare[size_class];
     if (node) {
-        graph->spare[room] = node->next_dead;
-        graph->spare_bytes -= room * UNIT;
-        clef__fetch(node->next_dead, room * UNIT);
+        graph->spare[size_class] = node->next_dead;
+        graph->spare_bytes -= size_class * UNIT;
+        clef__fetch(node->next_dead, size_class * UNIT);
         memset(node, 0, bytes);
     } else node = clef__calloc(1, units * UNIT);
-    if (node) node->room = (uint16_t)room;
+    if (node) node->size_class = (uint16_t)size_class;
     return node;
 }
 
-/* Where a checker looks on, or in the debug mode, none is used again, so that it sees who goes on using one. */
-void clef__node_give(clef__graph *graph, clef__node *node) {
-    if (!node->room || graph->spare_bytes >= MOST_SPARE || CHECKED || clef__debug_memory(node->ctx)) {
+clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, const clef__type *type, int n_outputs, int device,
+                           const void *attributes, size_t bytes) {
+    clef__graph *graph = clef__graph_of(ctx);
+    const size_t pointer = sizeof(clef__output *), outputs = (size_t)n_outputs * sizeof(clef__output);
+    const size_t before_inputs = outputs + (bytes + pointer - 1) / pointer * pointer;
+    clef__node *node = graph ? take(graph, sizeof(clef__node) + before_inputs + (size_t)n_inputs * pointer) : NULL;
+    if (!node) {
+        clef__fail(ctx, CLEF_MEMORY, "%s: no host memory for a node", op->name);
+        return NULL;
+    }
+    node->op = op;
+    node->ctx = ctx;
+    node->refs = 1;
+    node->n_inputs = n_inputs;
+    node->n_outputs = n_outputs;
+    node->input = (clef__output **)((char *)node->out + before_inputs);
+    node->made = graph->nodes++;
+    node->segment = clef__checkpointed_segment_retain(graph->segment);
+    for (int k = 0; k < n_outputs; k++)
+        node->out[k] = (clef__output){.node = node, .shape = type[k].shape, .dtype = type[k].dtype, .device = device};
+    node->attribute_bytes = bytes;
+    if (bytes) node->attributes = memcpy(node->out + n_outputs, attributes, bytes);
+    return node;
+}
+
+void clef__set_input(clef__node *node, int i, clef__output *input) {
+    node->input[i] = input;
+    clef__output_retain(input);
+}
+
+/* Sanitizers and the debug mode are to see who goes on using one. */
+void clef__node_free(clef__graph *graph, clef__node *node) {
+    if (!node->size_class || SANITIZED || clef__debug_memory(node->ctx)) {
         clef__free(node);
         return;
     }
-    graph->spare_bytes += node->room * UNIT;
-    node->next_dead = graph->spare[node->room];
-    graph->spare[node->room] = node;
+    /* Other sizes may be wanted now than those that are kept. */
+    if (graph->spare_bytes >= MOST_SPARE) free_spare(graph);
+    graph->spare_bytes += node->size_class * UNIT;
+    node->next_dead = graph->spare[node->size_class];
+    graph->spare[node->size_class] = node;
 }
 
-void clef__nodes_close(clef__graph *graph) {
-    for (int room = 0; room < CLEF__NODE_ROOMS; room++)
-        for (clef__node *node = graph->spare[room], *next; node; node = next) {
-            next = node->next_dead;
-            clef__free(node);
-        }
-}
+void clef__nodes_close(clef__graph *graph) { free_spare(graph); }

@@ -18,35 +18,6 @@ void clef__checkpointed_segment_release(clef__checkpointed_segment *segment) {
     }
 }
 
-clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, const clef__type *type, int n_outputs, int device,
-                           const void *attributes, size_t bytes) {
-    clef__graph *graph = clef__graph_of(ctx);
-    size_t own = sizeof(clef__node) + (size_t)n_outputs * sizeof(clef__output) + (size_t)n_inputs * sizeof(clef__output *);
-    clef__node *node = graph ? clef__node_take(graph, own + bytes) : NULL;
-    if (!node) {
-        clef__fail(ctx, CLEF_MEMORY, "%s: no host memory for a node", op->name);
-        return NULL;
-    }
-    node->op = op;
-    node->ctx = ctx;
-    node->refs = 1;
-    node->n_inputs = n_inputs;
-    node->n_outputs = n_outputs;
-    node->input = (clef__output **)(node->out + n_outputs);
-    node->made = graph->nodes++;
-    node->segment = clef__checkpointed_segment_retain(graph->segment);
-    for (int k = 0; k < n_outputs; k++)
-        node->out[k] = (clef__output){.node = node, .shape = type[k].shape, .dtype = type[k].dtype, .device = device};
-    node->attribute_bytes = bytes;
-    if (bytes) node->attributes = memcpy(node->input + n_inputs, attributes, bytes);
-    return node;
-}
-
-void clef__set_input(clef__node *node, int i, clef__output *input) {
-    node->input[i] = input;
-    clef__output_retain(input);
-}
-
 void clef__output_retain(clef__output *out) {
     if (out->refs++ == 0) out->node->refs++;
 }
@@ -73,7 +44,7 @@ static void free_dead(clef__node *dead) {
         }
         for (int k = 0; k < dead->n_outputs; k++) clef__buffer_release(dead->out[k].buffer);
         clef__checkpointed_segment_release(dead->segment);
-        clef__node_give(graph, dead);
+        clef__node_free(graph, dead);
         dead = next;
     }
 }

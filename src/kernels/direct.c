@@ -20,10 +20,11 @@ enum {
     FILTER_FLOATS = 8192, /* of all taps, with idle lanes: a first-level cache holds them, */
     MOST_FLOATS = 16384,  /* and of a second-level cache, in passes */
     ITEM_STEPS = 8192,    /* vector multiplications that make a work-item of its own worth while */
-    BLOCK_FLOATS = 6144,  /* of dy and of copied rows: a first-level cache holds them while a gradient by the filters reads them */
-    MOST_SUMS = 28,       /* taps that cl/registers.h can name */
-    LEAST_SUMS = 8,       /* multiply-adds that a CPU has under way */
-    MOST_VECTORS = 4      /* and vectors */
+    BLOCK_FLOATS =
+        6144, /* of dy and of copied rows: a first-level cache holds them while a gradient by the filters reads them; a long row's copies do not fit */
+    MOST_SUMS = 28,  /* taps that cl/registers.h can name */
+    LEAST_SUMS = 8,  /* multiply-adds that a CPU has under way */
+    MOST_VECTORS = 4 /* and vectors */
 };
 
 /* Fractions of the peak, the first one while filters leave the image room in a first-level cache; vectors that would take as long

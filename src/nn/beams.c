@@ -170,10 +170,20 @@ static clef_status say_progress(const search *s) {
                       (long long)s->made, (long long)s->o.tokens);
 }
 
+/* Of rows that are followed: nobody looks at the others. */
+static clef_status check_followed(const search *s) {
+    for (int64_t b = 0; b < s->g->batch; b++) {
+        if (s->done[b / s->o.beams] || s->sum[b] == -INFINITY) continue;
+        clef_status status = clef__check_logits(s->g, b);
+        if (status) return status;
+    }
+    return CLEF_OK;
+}
+
 static clef_status run_search(search *s) {
     clef_status status = CLEF_OK;
     for (int64_t b = 0; b < s->g->batch; b++) s->sum[b] = b % s->o.beams ? -INFINITY : 0; /* all begin with the same text */
-    while (!status && !(status = clef__check_logits(s->g)) && step(s)) {
+    while (!status && !(status = check_followed(s)) && step(s)) {
         status = say_progress(s);
         if (!status) status = clef_generator_reorder(s->g, s->from);
         if (!status) status = clef_generator_feed(s->g, s->token);

@@ -27,6 +27,6 @@ struct clef_generator {
     clef_generator *next;       /* in the context's list */
 };
 
-/* Every logit is a number or -inf, which excludes a token; else one line says where not. */
-clef_status clef__check_logits(const clef_generator *g);
+/* Every logit of the sequence is a number or -inf, which excludes a token; else one line says where not. */
+clef_status clef__check_logits(const clef_generator *g, int64_t sequence);
 #endif

@@ -65,6 +65,7 @@ static int64_t largest(const clef__candidate *c, int64_t n) {
     return best;
 }
 
+/* The same of logits as they are: the largest of each block, side by side, then the place in the first block that has it. */
 static float largest_of_block(const float *x, int64_t n) {
     float most[LANES], all = -INFINITY;
     for (int j = 0; j < LANES; j++) most[j] = -INFINITY;
@@ -76,7 +77,6 @@ static float largest_of_block(const float *x, int64_t n) {
     return all;
 }
 
-/* The same of logits as they are. */
 static int64_t largest_logit(const float *x, int64_t n) {
     float top = -INFINITY;
     int64_t at = 0;
@@ -152,14 +152,24 @@ static bool sampling_fits(const clef_sampling *s) {
            s->min_p <= 1 && s->repeat_penalty >= 0 && s->repeat_penalty < INFINITY;
 }
 
-clef_status clef__check_logits(const clef_generator *g) {
-    const int64_t vocabulary = g->sizes.vocabulary, n = g->batch * vocabulary;
+/* The first logit that is no number below +inf; n: none.  So many are looked at together, as nearly always all are good. */
+static int64_t first_bad(const float *x, int64_t n) {
     int64_t i = 0;
-    while (i < n && g->logits[i] < INFINITY) i++;
-    if (i == n) return CLEF_OK;
+    for (int bad = 0; i + LANES <= n; i += LANES) {
+        for (int j = 0; j < LANES; j++) bad |= !(x[i + j] < INFINITY);
+        if (bad) break;
+    }
+    while (i < n && x[i] < INFINITY) i++;
+    return i;
+}
+
+clef_status clef__check_logits(const clef_generator *g, int64_t sequence) {
+    const float *logits = g->logits + sequence * g->sizes.vocabulary;
+    int64_t bad = first_bad(logits, g->sizes.vocabulary);
+    if (bad == g->sizes.vocabulary) return CLEF_OK;
     return clef__fail(g->ctx, CLEF_INVALID,
                       "generator: sequence %lld, token %lld: the logit is %s; look for parameters that are not finite",
-                      (long long)(i / vocabulary), (long long)(i % vocabulary), isnan(g->logits[i]) ? "NaN" : "infinite");
+                      (long long)sequence, (long long)bad, isnan(logits[bad]) ? "NaN" : "infinite");
 }
 
 clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, int64_t *token) {
@@ -170,7 +180,8 @@ clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, i
                           token ? "generator: temperature, top_k and repeat_penalty are not negative, top_p and min_p within [0,1]"
                                 : "generator: token is NULL");
     if (!g->ready) return clef__fail(g->ctx, CLEF_STATE, "generator: it has read nothing yet; clef_generator_prompt begins");
-    if (clef__check_logits(g)) return CLEF_INVALID;
+    for (int64_t i = 0; i < g->batch; i++)
+        if (clef__check_logits(g, i)) return CLEF_INVALID;
     for (int64_t i = 0; i < g->batch; i++) token[i] = choose(g, i, &s);
     return CLEF_OK;
 }
