@@ -27,10 +27,14 @@ static void free_spare(clef__graph *graph) {
     graph->spare_bytes = 0;
 }
 
+/* Sanitizers and the debug mode are to see who goes on using a node's memory; a program's own allocator keeps it in its own way, and
+   may count or refuse every node. */
+static bool is_kept(const clef_context *ctx) { return !SANITIZED && !clef__debug_memory(ctx) && !clef__has_allocator(); }
+
 /* All zero, of at least so many bytes; NULL without host memory. */
-static clef__node *take(clef__graph *graph, size_t bytes) {
+static clef__node *take(clef_context *ctx, clef__graph *graph, size_t bytes) {
     size_t units = (bytes + UNIT - 1) / UNIT, size_class = units < CLEF__NODE_CLASSES ? units : 0; /* 0: too large to be kept */
-    clef__node *node = graph->spare[size_class];
+    clef__node *node = is_kept(ctx) ? graph->spare[size_class] : NULL;
     if (node) {
         graph->spare[size_class] = node->next_dead;
         graph->spare_bytes -= size_class * UNIT;
@@ -46,7 +50,7 @@ clef__node *clef__node_new(clef_context *ctx, const clef_op *op, int n_inputs, c
     clef__graph *graph = clef__graph_of(ctx);
     const size_t pointer = sizeof(clef__output *), outputs = (size_t)n_outputs * sizeof(clef__output);
     const size_t before_inputs = outputs + (bytes + pointer - 1) / pointer * pointer;
-    clef__node *node = graph ? take(graph, sizeof(clef__node) + before_inputs + (size_t)n_inputs * pointer) : NULL;
+    clef__node *node = graph ? take(ctx, graph, sizeof(clef__node) + before_inputs + (size_t)n_inputs * pointer) : NULL;
     if (!node) {
         clef__fail(ctx, CLEF_MEMORY, "%s: no host memory for a node", op->name);
         return NULL;
@@ -71,9 +75,8 @@ void clef__set_input(clef__node *node, int i, clef__output *input) {
     clef__output_retain(input);
 }
 
-/* Sanitizers and the debug mode are to see who goes on using one. */
 void clef__node_free(clef__graph *graph, clef__node *node) {
-    if (!node->size_class || SANITIZED || clef__debug_memory(node->ctx)) {
+    if (!node->size_class || !is_kept(node->ctx)) {
         clef__free(node);
         return;
     }

@@ -12,6 +12,8 @@ void clef_set_allocator(const clef_allocator *allocator) {
     hooks = whole ? *allocator : (clef_allocator){0};
 }
 
+bool clef__has_allocator(void) { return hooks.allocate != NULL; }
+
 void *clef__alloc(size_t bytes) {
     if (bytes == 0) bytes = 1;
     return hooks.allocate ? hooks.allocate(hooks.user, bytes) : malloc(bytes);

@@ -10,6 +10,7 @@ void *clef__alloc(size_t bytes);               /* NULL when out of memory */
 void *clef__calloc(size_t count, size_t size); /* zeroed; NULL also on overflow */
 void *clef__realloc(void *old, size_t bytes);
 void clef__free(void *p);
+bool clef__has_allocator(void); /* the hooks are a program's own */
 /* Room for element n of a growing array: `array_address` is the address of its pointer.  False when out of memory; the
    array is then as it was. */
 bool clef__grow(void *array_address, int n, int *capacity, size_t size);
