@@ -50,7 +50,8 @@ static inline void clef__fetch_next(const clef__tensor *t) {
 clef__graph *clef__graph_of(clef_context *ctx);
 /* node_memory.c: a node that nobody refers to any more, without what it held. */
 void clef__node_free(clef__graph *graph, clef__node *node);
-void clef__nodes_close(clef__graph *graph);
+/* Gives back the memory that is kept for nodes to come. */
+void clef__free_spare_nodes(clef__graph *graph);
 /* Lets go of the value that t is to come back to. */
 void clef__forget_before(clef__tensor *t);
 /* NULL is allowed. */

@@ -18,7 +18,7 @@ enum { SANITIZED = true };
 enum { SANITIZED = false };
 #endif
 
-static void free_spare(clef__graph *graph) {
+void clef__free_spare_nodes(clef__graph *graph) {
     for (int i = 0; i < CLEF__NODE_CLASSES; i++)
         for (clef__node *node; (node = graph->spare[i]);) {
             graph->spare[i] = node->next_dead;
@@ -81,10 +81,8 @@ void clef__node_free(clef__graph *graph, clef__node *node) {
         return;
     }
     /* Other sizes may be wanted now than those that are kept. */
-    if (graph->spare_bytes >= MOST_SPARE) free_spare(graph);
+    if (graph->spare_bytes >= MOST_SPARE) clef__free_spare_nodes(graph);
     graph->spare_bytes += node->size_class * UNIT;
     node->next_dead = graph->spare[node->size_class];
     graph->spare[node->size_class] = node;
 }
-
-void clef__nodes_close(clef__graph *graph) { free_spare(graph); }

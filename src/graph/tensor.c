@@ -163,7 +163,7 @@ static void close_graph(clef_context *ctx, void *state) {
     while (graph->temporaries) free_tensor(graph, graph->temporaries, true);
     while (graph->kept) free_tensor(graph, graph->kept, true);
     clef__slots_close(&graph->slots);
-    clef__nodes_close(graph);
+    clef__free_spare_nodes(graph);
     clef__free(graph->wanted);
     clef__free(graph->roots);
     clef__free(graph);
