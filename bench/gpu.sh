@@ -5,8 +5,8 @@
 #     DIR/gpu.sh OUT [--quick] [--parts NAME,…]    on the other machine: OUT/report.html and OUT/report.json
 #     gpu.sh --report OUT                          both files once more, of the parts in OUT/parts (of several runs, if they were put together)
 #
-# The other machine needs a shell with the usual commands, glibc 2.34 or later where the pack was made on Debian 12, and a driver.  Where no ICD file
-# tells of the driver, its library is searched for.  No part stops another: one that fails, or takes longer than it may, is noted with
+# The other machine needs a shell with the usual commands, glibc 2.34 or later where the pack was made on Debian 12, and a driver.
+# Drivers that no ICD file tells of are searched for.  No part stops another: one that fails, or takes longer than it may, is noted with
 # its last lines.  Parts: machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench predict cases torch.
 #
 # Environment: CLEF_BUILD, the build folder of --pack (build); CLEF_DATA, a folder with mnist/ and cifar10/ (that of the pack);
@@ -59,13 +59,15 @@ find_libraries() {
     done
 }
 
-# Where no ICD file is registered, one is written for each library that is there.
+# Those that are registered or in OCL_ICD_FILENAMES, which not every loader knows, and those that are neither: a machine may have a
+# CPU's driver registered beside a GPU's that is not.
 find_driver() {
-    [ -z "$OCL_ICD_VENDORS$OCL_ICD_FILENAMES" ] || return 0
-    ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1 && return 0
+    [ -z "$OCL_ICD_VENDORS" ] || return 0
     mkdir -p "$out/work/vendors"
-    find_libraries | while read -r library; do
-        echo "$library" >"$out/work/vendors/$(basename "$library").icd"
+    cp /etc/OpenCL/vendors/*.icd "$out/work/vendors/" 2>/dev/null
+    { echo "$OCL_ICD_FILENAMES" | tr ':' '\n' | grep -v '\.icd$'; find_libraries; } | while read -r library; do
+        name=$(basename "$library")
+        [ -z "$name" ] || grep -qs "${name%%.so*}\.so" "$out"/work/vendors/*.icd || echo "$library" >"$out/work/vendors/$name.icd"
     done
     export OCL_ICD_VENDORS="$out/work/vendors"
 }
@@ -76,8 +78,8 @@ do_machine() {
     date -u
     sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | sort | uniq -c
     grep MemTotal /proc/meminfo
-    echo "OCL_ICD_VENDORS=$OCL_ICD_VENDORS"
-    cat /etc/OpenCL/vendors/*.icd "$out"/work/vendors/*.icd 2>/dev/null
+    echo "OCL_ICD_VENDORS=$OCL_ICD_VENDORS OCL_ICD_FILENAMES=$OCL_ICD_FILENAMES"
+    cat "${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}"/*.icd 2>/dev/null
     nvidia-smi 2>&1
     nvidia-smi -q -d CLOCK,POWER,TEMPERATURE 2>&1
     "$bin/clef" --version
@@ -191,5 +193,5 @@ for name in $parts; do
     printf '%-10s %-12s %4d s\n' "$name" "$(word $code)" $(($(date +%s) - begin))
     [ $code = 0 ] || tail -n 3 "$into/$name.log" | sed 's/^/    /'
 done
-rm -rf "$out/work" 2>/dev/null || { sleep 2 && rm -rf "$out/work"; } # compilers of a part that was ended may still write
+rm -rf "${out:?}/work" 2>/dev/null || { sleep 2 && rm -rf "${out:?}/work"; } # compilers of a part that was ended may still write
 sh "$here/gpu/report.sh" "$out"

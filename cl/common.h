@@ -224,16 +224,14 @@ EACH_WIDTH(BF16_BITS)
 #define STORE(dt, n, p, i, v) STORE_(dt, n, (p) + (i), v)
 
 /* X(lane) for every lane, through names instead of an array: rusticl loses what is written into unrolled private arrays. */
-#define EACH_1(X, ...) X(, __VA_ARGS__, 0)
-#define EACH_2(X, ...) X(.s0, __VA_ARGS__, 0) X(.s1, __VA_ARGS__, 1)
-#define EACH_4(X, ...) EACH_2(X, __VA_ARGS__) X(.s2, __VA_ARGS__, 2) X(.s3, __VA_ARGS__, 3)
-#define EACH_8(X, ...)                                                                           \
-    EACH_4(X, __VA_ARGS__) X(.s4, __VA_ARGS__, 4) X(.s5, __VA_ARGS__, 5) X(.s6, __VA_ARGS__, 6)  \
-    X(.s7, __VA_ARGS__, 7)
-#define EACH_16(X, ...)                                                                          \
-    EACH_8(X, __VA_ARGS__) X(.s8, __VA_ARGS__, 8) X(.s9, __VA_ARGS__, 9) X(.sa, __VA_ARGS__, 10) \
-    X(.sb, __VA_ARGS__, 11) X(.sc, __VA_ARGS__, 12) X(.sd, __VA_ARGS__, 13)                      \
-    X(.se, __VA_ARGS__, 14) X(.sf, __VA_ARGS__, 15)
+#define EACH_1(X, with) X(, with, 0)
+#define EACH_2(X, with) X(.s0, with, 0) X(.s1, with, 1)
+#define EACH_4(X, with) EACH_2(X, with) X(.s2, with, 2) X(.s3, with, 3)
+#define EACH_8(X, with)                                                                          \
+    EACH_4(X, with) X(.s4, with, 4) X(.s5, with, 5) X(.s6, with, 6) X(.s7, with, 7)
+#define EACH_16(X, with)                                                                         \
+    EACH_8(X, with) X(.s8, with, 8) X(.s9, with, 9) X(.sa, with, 10) X(.sb, with, 11)            \
+    X(.sc, with, 12) X(.sd, with, 13) X(.se, with, 14) X(.sf, with, 15)
 
 /* A generated kernel's functions carry its name, as several kernels are compiled as one program. */
 #define NAMED(x) CAT(NAME, x)

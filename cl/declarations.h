@@ -9,26 +9,26 @@
 
 /* ---- functions: X(n, f, t) for numbers (n is empty) and vectors, F(X, f) of all floating types ---- */
 #if USES & USES_4
-#define OF_4(X, ...) X(4, __VA_ARGS__)
+#define OF_4(X, a, b) X(4, a, b)
 #else
-#define OF_4(X, ...)
+#define OF_4(X, a, b)
 #endif
 #if USES & USES_8
-#define OF_8(X, ...) X(8, __VA_ARGS__)
+#define OF_8(X, a, b) X(8, a, b)
 #else
-#define OF_8(X, ...)
+#define OF_8(X, a, b)
 #endif
 #if USES & USES_16
-#define OF_16(X, ...) X(16, __VA_ARGS__)
+#define OF_16(X, a, b) X(16, a, b)
 #else
-#define OF_16(X, ...)
+#define OF_16(X, a, b)
 #endif
-#define VECTORS(X, ...) OF_4(X, __VA_ARGS__) OF_8(X, __VA_ARGS__) OF_16(X, __VA_ARGS__)
-#define EACH(X, ...) X(, __VA_ARGS__) VECTORS(X, __VA_ARGS__)
+#define VECTORS(X, a, b) OF_4(X, a, b) OF_8(X, a, b) OF_16(X, a, b)
+#define EACH(X, a, b) X(, a, b) VECTORS(X, a, b)
 #if USES & USES_LONG
-#define LONGS(X, ...) VECTORS(X, __VA_ARGS__)
+#define LONGS(X, a, b) VECTORS(X, a, b)
 #else
-#define LONGS(X, ...)
+#define LONGS(X, a, b)
 #endif
 #if defined(CLEF_F64) && USES & USES_DOUBLE
 #define F(X, f) EACH(X, f, float) EACH(X, f, double)
@@ -69,9 +69,9 @@ EXPONENTS(ilogb, double)
 OF_INTEGERS(OF_TWO, max)
 OF_INTEGERS(OF_TWO, min)
 OF_INTEGERS(OF_THREE, clamp)
-#define ANY(n, t) VALUE int any(t##n);
-EACH(ANY, int)
-ANY(, long) LONGS(ANY, long)
+#define TO_INT(n, f, t) VALUE int f(t##n);
+EACH(TO_INT, any, int)
+TO_INT(, any, long) LONGS(TO_INT, any, long)
 OF_TWO(, mul_hi, int)
 OF_TWO(, mul_hi, uint)
 OF_TWO(, mul_hi, long)
@@ -110,9 +110,9 @@ EACH(TO_SATURATED, long, double)
 #define IN_SPACE(n, t, space)                                                                    \
     READING t##n vload##n(size_t, const space t *);                                              \
     OVERLOADED void vstore##n(t##n, size_t, space t *);
-#define HALVES_IN_SPACE(n, space)                                                                \
-    READING float##n vload_half##n(size_t, const space half *);                                  \
-    OVERLOADED void vstore_half##n##_rte(float##n, size_t, space half *);
+#define HALVES_IN_SPACE(n, t, space)                                                             \
+    READING t##n vload_half##n(size_t, const space half *);                                      \
+    OVERLOADED void vstore_half##n##_rte(t##n, size_t, space half *);
 #define IN_MEMORY(t) VECTORS(IN_SPACE, t, __global) VECTORS(IN_SPACE, t, __local) VECTORS(IN_SPACE, t, __private)
 #define PAIR_IN_MEMORY(t) IN_SPACE(2, t, __global) IN_SPACE(2, t, __local) IN_SPACE(2, t, __private)
 IN_MEMORY(float)
@@ -131,10 +131,10 @@ IN_MEMORY(uchar)
 #endif
 #if USES & USES_HALVES
 IN_MEMORY(ushort)
-EACH(HALVES_IN_SPACE, __global)
-EACH(HALVES_IN_SPACE, __local)
-EACH(HALVES_IN_SPACE, __private)
-HALVES_IN_SPACE(2, __local)
+EACH(HALVES_IN_SPACE, float, __global)
+EACH(HALVES_IN_SPACE, float, __local)
+EACH(HALVES_IN_SPACE, float, __private)
+HALVES_IN_SPACE(2, float, __local)
 #endif
 
 #undef OF_4
@@ -156,7 +156,7 @@ HALVES_IN_SPACE(2, __local)
 #undef DECLARE_TWO
 #undef NOT_HERE
 #undef OF_INTEGERS
-#undef ANY
+#undef TO_INT
 #undef TO
 #undef TO_SATURATED
 #undef NUMBER_FROM

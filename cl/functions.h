@@ -19,14 +19,14 @@
 
 /* a + b·x + c·x² …, the innermost product first. */
 #define POLYNOMIAL_2(x, a, b) fma(x, K(b), K(a))
-#define POLYNOMIAL_3(x, a, ...) fma(x, POLYNOMIAL_2(x, __VA_ARGS__), K(a))
-#define POLYNOMIAL_4(x, a, ...) fma(x, POLYNOMIAL_3(x, __VA_ARGS__), K(a))
-#define POLYNOMIAL_5(x, a, ...) fma(x, POLYNOMIAL_4(x, __VA_ARGS__), K(a))
-#define POLYNOMIAL_6(x, a, ...) fma(x, POLYNOMIAL_5(x, __VA_ARGS__), K(a))
-#define POLYNOMIAL_7(x, a, ...) fma(x, POLYNOMIAL_6(x, __VA_ARGS__), K(a))
-#define POLYNOMIAL_8(x, a, ...) fma(x, POLYNOMIAL_7(x, __VA_ARGS__), K(a))
-#define POLYNOMIAL_9(x, a, ...) fma(x, POLYNOMIAL_8(x, __VA_ARGS__), K(a))
-#define POLYNOMIAL_10(x, a, ...) fma(x, POLYNOMIAL_9(x, __VA_ARGS__), K(a))
+#define POLYNOMIAL_3(x, a, b, c) fma(x, POLYNOMIAL_2(x, b, c), K(a))
+#define POLYNOMIAL_4(x, a, b, c, d) fma(x, POLYNOMIAL_3(x, b, c, d), K(a))
+#define POLYNOMIAL_5(x, a, b, c, d, e) fma(x, POLYNOMIAL_4(x, b, c, d, e), K(a))
+#define POLYNOMIAL_6(x, a, b, c, d, e, f) fma(x, POLYNOMIAL_5(x, b, c, d, e, f), K(a))
+#define POLYNOMIAL_7(x, a, b, c, d, e, f, g) fma(x, POLYNOMIAL_6(x, b, c, d, e, f, g), K(a))
+#define POLYNOMIAL_8(x, a, b, c, d, e, f, g, h) fma(x, POLYNOMIAL_7(x, b, c, d, e, f, g, h), K(a))
+#define POLYNOMIAL_9(x, a, b, c, d, e, f, g, h, i) fma(x, POLYNOMIAL_8(x, b, c, d, e, f, g, h, i), K(a))
+#define POLYNOMIAL_10(x, a, b, c, d, e, f, g, h, i, j) fma(x, POLYNOMIAL_9(x, b, c, d, e, f, g, h, i, j), K(a))
 
 /* A float of this size has no fraction: adding it rounds, and the whole number stands in the last bits of the sum. */
 #define ROUNDING 0x1.8p23f

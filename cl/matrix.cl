@@ -116,8 +116,11 @@
 #endif
 #define LOADS_8_1(X, v) X(, v##0, 8, 0)
 #define LOADS_8_2(X, v) X(, v##0, 8, 0) X(, v##1, 8, 1)
-#define LOADS_1_1(X, v) EACH_8(X, v##0, 1)
-#define LOADS_1_2(X, v) EACH_8(X, v##0, 1) EACH_8(X##_ON, v##1, 1)
+#define SINGLES(X, v)                                                                                                 \
+    X(.s0, v, 1, 0) X(.s1, v, 1, 1) X(.s2, v, 1, 2) X(.s3, v, 1, 3) X(.s4, v, 1, 4) X(.s5, v, 1, 5) X(.s6, v, 1, 6)      \
+    X(.s7, v, 1, 7)
+#define LOADS_1_1(X, v) SINGLES(X, v##0)
+#define LOADS_1_2(X, v) SINGLES(X, v##0) SINGLES(X##_ON, v##1)
 #define A_LOADS(X) CAT(CAT3(LOADS_, A_WIDTH, _), A_SHARE)(X, next_a)
 #define B_LOADS(X) CAT(CAT3(LOADS_, B_WIDTH, _), B_SHARE)(X, next_b)
 

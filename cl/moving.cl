@@ -22,17 +22,17 @@
 #include "moving.args"
 /* The number, and sizes and strides of the seven dimensions around a row. */
 #if HOST
-#define PARAMETER_START(name)
-#define NUMBERS_START(N, name) N(long, name)
+#define PARAMETER_START(name, none)
+#define NUMBERS_START(N, name, none) N(long, name)
 #define NUMBER number
 #else
-#define PARAMETER_START(name) PARAMETER_READ(name, IT)
-#define NUMBERS_START(N, name) N(long, name##_offset)
+#define PARAMETER_START(name, none) PARAMETER_READ(name, IT)
+#define NUMBERS_START(N, name, none) N(long, name##_offset)
 #define NUMBER (long)number_base[number_offset]
 #endif
 #define DIMENSION(N, d) N(long, n##d) N(long, from##d) N(long, to##d)
-#define PARAMETER_OUTER(name)
-#define NUMBERS_OUTER(N, name)                                                                         \
+#define PARAMETER_OUTER(name, none)
+#define NUMBERS_OUTER(N, name, none)                                                                         \
     DIMENSION(N, 0) DIMENSION(N, 1) DIMENSION(N, 2) DIMENSION(N, 3) DIMENSION(N, 4) DIMENSION(N, 5) DIMENSION(N, 6)
 #define STEP_OUT(d) i = row % n##d; row /= n##d; x += i * from##d; y += i * to##d;
 

@@ -196,13 +196,14 @@
 /* ---- stores ---- */
 
 #define COLUMN(j) (n0 + ((j) * GN + x) * 4)
-#define STORE_LANE(lane, v, n, e)                                                                \
-    if ((n) + e < N) STORE(OUT, 1, to, ((n) + e) * cn, EPILOGUE(1, BIASED(1, v lane, (n) + e), with, ((n) + e) * cn));
+#define STORE_LANE(lane, v, e)                                                                   \
+    if (n + e < N) STORE(OUT, 1, to, (n + e) * cn, EPILOGUE(1, BIASED(1, v lane, n + e), with, (n + e) * cn));
 #define STORE_FOUR(i, j)                                                                         \
     if (cn == 1 && COLUMN(j) + 4 <= N)                                                           \
         STORE(OUT, 4, to, COLUMN(j), EPILOGUE(4, BIASED(4, c##i##_##j, COLUMN(j)), with, COLUMN(j))); \
     else {                                                                                       \
-        EACH_4(STORE_LANE, c##i##_##j, COLUMN(j))                                                \
+        int n = COLUMN(j);                                                                       \
+        EACH_4(STORE_LANE, c##i##_##j)                                                           \
     }
 #define STORE_ROW(i)                                                                             \
     {                                                                                            \

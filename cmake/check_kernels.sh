@@ -4,7 +4,7 @@
 # says so in the file's comment, as in "IN: f32, f64 or i32"; it then gets the dtype that this one is computed in.
 # Other values of other knobs, which compile other text, stand in the comment, too: "Checked with: UNIT=1; ROOM=2048 MR=6."
 # A third run has the declarations of declarations.h alone in place of those of clang, and loads and stores as CPUs get them.
-# Core OpenCL C 1.2 is the floor; a warning fails as an error does.  Exit 77 without clang.
+# Core OpenCL C 1.2 is the floor: what only clang has, as variadic macros, fails; a warning fails as an error does.  Exit 77 without clang.
 dir=${1:-$(dirname "$0")/../cl}
 
 clang=
@@ -62,7 +62,7 @@ runs() {
 
 # xargs fails (123) when any run did; clang's own words say which.
 runs | xargs -P "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" -L 1 \
-    "$clang" -x cl -cl-std=CL1.2 -target spir64 -Xclang -cl-ext=+cl_khr_fp16 -Wall -Werror -fsyntax-only \
+    "$clang" -x cl -cl-std=CL1.2 -target spir64 -Xclang -cl-ext=+cl_khr_fp16 -Wall -pedantic-errors -Werror -fsyntax-only \
     -ferror-limit=3 -fmacro-backtrace-limit=1 -I"$dir" || {
     echo "check_kernels: at least one kernel file does not compile ($clang)" >&2
     exit 1

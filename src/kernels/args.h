@@ -22,64 +22,64 @@
     } kernel##_args;               \
     static void pass_##kernel(const clef__lowering *lw, const kernel##_args *args) { LIST(CLEF__PASS) }
 
-#define CLEF__FIELD(kind, ...) CLEF__FIELD_##kind(__VA_ARGS__)
+#define CLEF__FIELD(kind, name, more) CLEF__FIELD_##kind(name, more)
 #define CLEF__FIELD_READ(name, dtype) clef__operand name;
 #define CLEF__FIELD_WRITE(name, dtype) clef__operand name;
 #define CLEF__FIELD_SCRATCH(name, dtype) \
     clef__operand name;                  \
     bool name##_used;
-#define CLEF__FIELD_INT(name) int64_t name;
-#define CLEF__FIELD_INT2(name) int64_t name[2];
-#define CLEF__FIELD_INT3(name) int64_t name[3];
-#define CLEF__FIELD_LONG(name) int64_t name;
-#define CLEF__FIELD_LONG2(name) int64_t name[2];
-#define CLEF__FIELD_LONG3(name) int64_t name[3];
-#define CLEF__FIELD_FLOAT(name) float name;
-#define CLEF__FIELD_EPILOGUE(to) clef__epilogue epilogue;
-#define CLEF__FIELD_BIASED_EPILOGUE(to) clef__epilogue epilogue;
-#define CLEF__FIELD_HW(name) int64_t name[2];
+#define CLEF__FIELD_INT(name, none) int64_t name;
+#define CLEF__FIELD_INT2(name, none) int64_t name[2];
+#define CLEF__FIELD_INT3(name, none) int64_t name[3];
+#define CLEF__FIELD_LONG(name, none) int64_t name;
+#define CLEF__FIELD_LONG2(name, none) int64_t name[2];
+#define CLEF__FIELD_LONG3(name, none) int64_t name[3];
+#define CLEF__FIELD_FLOAT(name, none) float name;
+#define CLEF__FIELD_EPILOGUE(to, none) clef__epilogue epilogue;
+#define CLEF__FIELD_BIASED_EPILOGUE(to, none) clef__epilogue epilogue;
+#define CLEF__FIELD_HW(name, none) int64_t name[2];
 #define CLEF__FIELD_GROUP(name, LIST) name##_args name;
-#define CLEF__FIELD_PROLOGUE(name) \
-    clef__operand name;            \
+#define CLEF__FIELD_PROLOGUE(name, none) \
+    clef__operand name;                  \
     int name##_lanes;
-#define CLEF__FIELD_REAL(name) double name;
+#define CLEF__FIELD_REAL(name, none) double name;
 #define CLEF__FIELD_NUMBER(name, type) \
     struct {                           \
         int input;                     \
         clef_dtype dtype;              \
     } name;
 #define CLEF__FIELD_DYNAMIC(name, i)
-#define CLEF__FIELD_UNITS(name) clef__units name;
-#define CLEF__FIELD_CUT_ROWS(name) clef__cut name;
-#define CLEF__FIELD_CUT_COLUMNS(name) clef__cut name;
+#define CLEF__FIELD_UNITS(name, none) clef__units name;
+#define CLEF__FIELD_CUT_ROWS(name, none) clef__cut name;
+#define CLEF__FIELD_CUT_COLUMNS(name, none) clef__cut name;
 
-#define CLEF__PASS(kind, ...) CLEF__PASS_##kind(__VA_ARGS__)
+#define CLEF__PASS(kind, name, more) CLEF__PASS_##kind(name, more)
 #define CLEF__PASS_READ(name, dtype) clef__launch_tensor(lw, args->name, false);
 #define CLEF__PASS_WRITE(name, dtype) clef__launch_tensor(lw, args->name, true);
 #define CLEF__PASS_SCRATCH(name, dtype) clef__launch_tensor(lw, args->name, args->name##_used);
-#define CLEF__PASS_INT(name) clef__launch_int(lw, (int32_t)args->name);
-#define CLEF__PASS_INT2(name) clef__launch_ints(lw, args->name, 2);
-#define CLEF__PASS_INT3(name) clef__launch_ints(lw, args->name, 3);
-#define CLEF__PASS_LONG(name) clef__launch_long(lw, args->name);
-#define CLEF__PASS_LONG2(name) clef__launch_longs(lw, args->name, 2);
-#define CLEF__PASS_LONG3(name) clef__launch_longs(lw, args->name, 3);
-#define CLEF__PASS_FLOAT(name) clef__launch_float(lw, args->name);
-#define CLEF__PASS_EPILOGUE(to) clef__launch_epilogue(lw, &args->epilogue, args->to);
-#define CLEF__PASS_BIASED_EPILOGUE(to) clef__launch_biased_epilogue(lw, &args->epilogue, args->to);
-#define CLEF__PASS_HW(name) clef__launch_ints(lw, args->name, 2);
+#define CLEF__PASS_INT(name, none) clef__launch_int(lw, (int32_t)args->name);
+#define CLEF__PASS_INT2(name, none) clef__launch_ints(lw, args->name, 2);
+#define CLEF__PASS_INT3(name, none) clef__launch_ints(lw, args->name, 3);
+#define CLEF__PASS_LONG(name, none) clef__launch_long(lw, args->name);
+#define CLEF__PASS_LONG2(name, none) clef__launch_longs(lw, args->name, 2);
+#define CLEF__PASS_LONG3(name, none) clef__launch_longs(lw, args->name, 3);
+#define CLEF__PASS_FLOAT(name, none) clef__launch_float(lw, args->name);
+#define CLEF__PASS_EPILOGUE(to, none) clef__launch_epilogue(lw, &args->epilogue, args->to);
+#define CLEF__PASS_BIASED_EPILOGUE(to, none) clef__launch_biased_epilogue(lw, &args->epilogue, args->to);
+#define CLEF__PASS_HW(name, none) clef__launch_ints(lw, args->name, 2);
 #define CLEF__PASS_GROUP(name, LIST) pass_##name(lw, &args->name);
-#define CLEF__PASS_PROLOGUE(name) clef__launch_read(lw, &args->name, args->name##_lanes);
-#define CLEF__PASS_REAL(name) clef__launch_real(lw, args->name);
+#define CLEF__PASS_PROLOGUE(name, none) clef__launch_read(lw, &args->name, args->name##_lanes);
+#define CLEF__PASS_REAL(name, none) clef__launch_real(lw, args->name);
 #define CLEF__PASS_NUMBER(name, type) clef__launch_number(lw, args->name.input, args->name.dtype);
 #define CLEF__PASS_DYNAMIC(name, i) clef__launch_dynamic(lw, i);
-#define CLEF__PASS_UNITS(name) clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.per}, 2);
-#define CLEF__PASS_CUT_ROWS(name)                                                              \
+#define CLEF__PASS_UNITS(name, none) clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.per}, 2);
+#define CLEF__PASS_CUT_ROWS(name, none)                                                        \
     clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.chunk, args->name.splits}, 3); \
-    CLEF__PASS_UNITS(name.units)
-#define CLEF__PASS_CUT_COLUMNS(name)                                                           \
+    CLEF__PASS_UNITS(name.units, )
+#define CLEF__PASS_CUT_COLUMNS(name, none)                                                     \
     clef__launch_longs(lw, (int64_t[]){args->name.n, args->name.chunk, args->name.splits}, 3); \
     clef__launch_longs(lw, (int64_t[]){args->name.inner, args->name.strip}, 2);                \
-    CLEF__PASS_UNITS(name.units)
+    CLEF__PASS_UNITS(name.units, )
 
 /* Fields that are arrays, from arrays. */
 #define CLEF__TWO(x) \

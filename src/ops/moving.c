@@ -39,10 +39,10 @@ static void pass_place(const clef__lowering *lw, const place *p) {
 }
 
 enum { OUTER = CLEF_MAX_RANK - 1 }; /* dimensions around a row: for each its size and two strides */
-#define CLEF__FIELD_START(name) place name;
-#define CLEF__PASS_START(name) pass_place(lw, &args->name);
-#define CLEF__FIELD_OUTER(name) int64_t name[3 * OUTER];
-#define CLEF__PASS_OUTER(name) clef__launch_longs(lw, args->name, 3 * OUTER);
+#define CLEF__FIELD_START(name, none) place name;
+#define CLEF__PASS_START(name, none) pass_place(lw, &args->name);
+#define CLEF__FIELD_OUTER(name, none) int64_t name[3 * OUTER];
+#define CLEF__PASS_OUTER(name, none) clef__launch_longs(lw, args->name, 3 * OUTER);
 CLEF__ARGS(move_window, MOVE_WINDOW_ARGS)
 
 /* On a CPU a few long blocks of a row, on a GPU one vector each. */
