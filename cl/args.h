@@ -49,6 +49,14 @@
     __kernel attribute void name(name##_numbers numbers LIST(PARAMETER))
 #define UNPACK(LIST) LIST(LOCAL)
 
+/* An attribute: the size of the work-group.  Not told where an option limits registers (src/runtime/open.c): NVIDIA's compiler does not
+   limit those of a kernel that requires a size. */
+#ifdef CLEF_REGISTERS
+#define GROUP_OF(items)
+#else
+#define GROUP_OF(items) __attribute__((reqd_work_group_size(items, 1, 1)))
+#endif
+
 /* Memory */
 #define PARAMETER(kind, name, more) PARAMETER_##kind(name, more)
 #define PARAMETER_READ(name, dt) , __global const MEMORY(dt) *APART name##_base

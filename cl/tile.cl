@@ -69,7 +69,7 @@
 #endif
 #include "registers.h"
 
-#define TILE_KERNEL KERNEL_WITH(__attribute__((reqd_work_group_size(ITEMS, 1, 1))), tile, TILE_ARGS)
+#define TILE_KERNEL KERNEL_WITH(GROUP_OF(ITEMS), tile, TILE_ARGS)
 #define S COMPUTE(IN)
 #define V VEC(S, 4)
 #define A_ELEMENT MEMORY(A_IN)

@@ -83,10 +83,25 @@ def clang(target, source, options, out):
     run(common + extra + library)
 
 
+def require_sizes(source, options, ptx):
+    """Writes into PTX what NVIDIA's compiler makes of reqd_work_group_size and clang does not: with .reqntid, ptxas limits no registers."""
+    text = run([TOOLS.clang, "-x", "cl", "-E", "-P", "-w", "-D_OPENCL_H_", *options, source])
+    sizes = re.findall(r"reqd_work_group_size\(([\s\d()+*/-]+), *1, *1\)\)\) *void (\w+)\(", text)
+    with open(ptx) as f:
+        assembly = f.read()
+    for size, name in sizes:
+        items = eval(size)  # digits and operators alone
+        assembly = re.sub(rf"(\.entry {name}\([^)]*\))", rf"\1\n.reqntid {items}, 1, 1", assembly)
+    with open(ptx, "w") as f:
+        f.write(assembly)
+
+
 def compile_nvidia(target, source, options, work):
     ptx, cubin = os.path.join(work, "a.ptx"), os.path.join(work, "a.cubin")
     limits = [o for o in options if o.startswith("-cl-nv-maxrregcount=")]
-    clang(target, source, [o for o in options if o not in limits], ptx)
+    rest = [o for o in options if o not in limits]
+    clang(target, source, rest, ptx)
+    require_sizes(source, rest, ptx)
     limits = [f"-maxrregcount={o.split('=')[1]}" for o in limits]
     kernels = parse_ptxas(run([TOOLS.ptxas, f"-arch={target}", "-v", *limits, ptx, "-o", cubin]))
     if TOOLS.nvdisasm and target not in NOT_DISASSEMBLED:

@@ -14,10 +14,11 @@ static void build_options(clef__device *d) {
     int major = 0, minor = 0;
     clGetDeviceInfo(d->id, CL_DEVICE_OPENCL_C_VERSION, sizeof text - 1, text, NULL);
     bool has_12 = sscanf(text, "OpenCL C %d.%d", &major, &minor) == 2 && major * 10 + minor >= 12;
-    /* so that a compute unit of 65,536 registers holds two work-groups of 256 */
+    /* so that a compute unit of 65,536 registers holds two work-groups of 256; kernels are told (GROUP_OF in cl/args.h) */
     bool limits_registers = clef__has_word(d->info.extensions, "cl_nv_compiler_options");
     snprintf(d->options, sizeof d->options, "%s%s%s -DCLEF_LANES=%d", has_12 ? "-cl-std=CL1.2" : "",
-             d->info.f64 ? " -DCLEF_F64=1" : "", limits_registers ? " -cl-nv-maxrregcount=128" : "", d->profile.vector);
+             d->info.f64 ? " -DCLEF_F64=1" : "", limits_registers ? " -cl-nv-maxrregcount=128 -DCLEF_REGISTERS=128" : "",
+             d->profile.vector);
 }
 
 static bool choose_profile(clef__device *d, const char *name) {

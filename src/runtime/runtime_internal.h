@@ -333,7 +333,7 @@ struct clef__device {
     clef__saving saving;
     clef_memory_info memory; /* of this one; the context has the sums */
     bool large_pages;
-    char options[96]; /* what every build gets */
+    char options[128]; /* what every build gets */
     clef__pool pool;
     clef__staging staging;
     clef__programs *programs; /* NULL until they are opened */

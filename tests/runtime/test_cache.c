@@ -414,7 +414,7 @@ Test(cache, refused_by_the_driver) {
     uint8_t key[32];
     if (!survives(load_rubbish)) cr_skip_test("the driver crashes on a binary it does not know");
     clef_context *c = open_device("force");
-    char all[128];
+    char all[sizeof c->device[0]->options + 1];
     snprintf(all, sizeof all, "%s ", c->device[0]->options);
     clef__cache_key(&c->device[0]->info, add_source, all, key);
     memset(bytes + CLEF__ENTRY_HEADER, 0, 16);

@@ -122,7 +122,8 @@ void clef__launch_prepacks(const clef__lowering *lw);
 /* A one-dimensional launch of about `items` independent work-items with the profile's local size; the kernel must ignore
    ids ≥ items (pass items as an argument). */
 void clef__launch_end_1d(const clef__lowering *lw, int64_t items);
-/* How many work-items a one-dimensional range of n should be partitioned into on this device (CPU: a few per unit). */
+/* How many work-items a one-dimensional range of n should be partitioned into on this device: on a CPU a few per unit, none with less than
+   at_least_per_item; on a GPU one for each of n, up to as many as keep it busy. */
 int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least_per_item);
 
 /* Does so much work pay for starting more than one compute unit?  `work` counts elements that a kernel goes through, of which a unit

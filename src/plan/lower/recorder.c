@@ -231,6 +231,7 @@ int64_t clef__lower_items(const clef__lowering *lw, int64_t n, int64_t at_least)
     const clef__profile *profile = clef__lower_profile(lw);
     int64_t units = clef__lower_device(lw)->compute_units;
     int64_t most = (units ? units : 1) * profile->items_per_unit * profile->local;
+    if (!profile->wide_items) at_least = 1; /* work-items start together, and one alone waits for each of its loads */
     int64_t items = (n + at_least - 1) / (at_least ? at_least : 1);
     return items < 1 ? 1 : items < most ? items : most;
 }
