@@ -9,12 +9,11 @@
    Results go through local memory in slabs of 16 rows for each sub-group, so that neighbouring work-items write neighbouring fours.
    Splits are gathered by finish (pack.cl).
 
-   Knobs: GM, GN; RM (32 or 64), RN (16, 32 or 64); TK a multiple of 16, PAD (8: eights stay whole); what a work-item loads of a block of
-   A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8, 16 or 32; A_ALONG, B_ALONG: neighbouring work-items load neighbours
-   along k, else along m or n; A_WIDTH, B_WIDTH: 8 where these come in whole eights, else 1, of at most 16; IN: f16 or bf16, storage of A and B;
+   Knobs: GM, GN; RM (32), RN (16 or 32); TK a multiple of 16, PAD (8: eights stay whole); what a work-item loads of a block of
+   A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8 or 16; A_ALONG, B_ALONG: neighbouring work-items load neighbours
+   along k, else along m or n; A_WIDTH, B_WIDTH: 8 where these come in whole eights, else 1; IN: f16 or bf16, storage of A and B;
    FLAT: k is one level (both widths are 8); OUT: f32, f16 or bf16, storage of C and bias; PTX: see matrix_unit.h.
-   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RN=16 TK=32; FLAT=1;
-   GM=2 GN=2 RM=64 RN=64 TK=32; GM=2 GN=2 RM=64 RN=64 TK=32 FLAT=1 A_ALONG=0 B_ALONG=1; GM=4 GN=2 TK=32. */
+   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RN=16 TK=32; FLAT=1. */
 #ifndef IN
 #define IN f16
 #endif
@@ -61,15 +60,8 @@
 #define W 4
 #define RESULT OUT
 #include "epilogue.h"
-#if RM == 64
-#define MR 4
-#else
 #define MR 2
-#endif
-#if RN == 64
-#define NV 8
-#define COLUMN_PAIRS(X) X(0, 1) X(2, 3) X(4, 5) X(6, 7)
-#elif RN == 32
+#if RN == 32
 #define NV 4
 #define COLUMN_PAIRS(X) X(0, 1) X(2, 3)
 #else
@@ -81,7 +73,6 @@
 #define TILES_N NV
 #include "matrix_unit.h"
 
-/* The largest parts want more registers than an option leaves (GROUP_OF in args.h). */
 #define TILE_KERNEL KERNEL_WITH(__attribute__((reqd_work_group_size(ITEMS, 1, 1))), matrix, TILE_ARGS)
 #define A_ELEMENT ushort
 #define B_ELEMENT ushort
@@ -112,27 +103,19 @@
 
 /* ---- loads ---- */
 
-/* X(lane, variable, width, i) for the loads of a share, one, two or four eights: whole ones, or single elements of at most two. */
+/* X(lane, variable, width, i) for the loads of a share, one or two eights: whole ones or single elements. */
 #if TK * RM == 8 * 32 * GN
 #define A_SHARE 1
-#elif TK * RM == 16 * 32 * GN
-#define A_SHARE 2
 #else
-#define A_SHARE 4
+#define A_SHARE 2
 #endif
 #if TK * RN == 8 * 32 * GM
 #define B_SHARE 1
-#elif TK * RN == 16 * 32 * GM
-#define B_SHARE 2
 #else
-#define B_SHARE 4
+#define B_SHARE 2
 #endif
-#define NEXT_1(v) ushort8 v##0;
-#define NEXT_2(v) ushort8 v##0, v##1;
-#define NEXT_4(v) ushort8 v##0, v##1, v##2, v##3;
 #define LOADS_8_1(X, v) X(, v##0, 8, 0)
 #define LOADS_8_2(X, v) X(, v##0, 8, 0) X(, v##1, 8, 1)
-#define LOADS_8_4(X, v) LOADS_8_2(X, v) X(, v##2, 8, 2) X(, v##3, 8, 3)
 #define SINGLES(X, v)                                                                                                 \
     X(.s0, v, 1, 0) X(.s1, v, 1, 1) X(.s2, v, 1, 2) X(.s3, v, 1, 3) X(.s4, v, 1, 4) X(.s5, v, 1, 5) X(.s6, v, 1, 6)      \
     X(.s7, v, 1, 7)
@@ -166,8 +149,7 @@
 #define START_ROW(i) COLUMNS(START, i)
 #define START_SUMS                                                                                                    \
     ROWS(START_ROW)                                                                                                   \
-    CAT(NEXT_, A_SHARE)(next_a)                                                                                       \
-    CAT(NEXT_, B_SHARE)(next_b)
+    ushort8 next_a0, next_a1, next_b0, next_b1;
 
 /* Where the lane's row of eight begins: of a fragment of A, and of two of B. */
 #define A_PLACE(i)                                                                                                    \

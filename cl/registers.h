@@ -36,5 +36,4 @@
 #define COLUMNS_5(X, i) COLUMNS_4(X, i) X(i, 4)
 #define COLUMNS_6(X, i) COLUMNS_5(X, i) X(i, 5)
 #define COLUMNS_7(X, i) COLUMNS_6(X, i) X(i, 6)
-#define COLUMNS_8(X, i) COLUMNS_7(X, i) X(i, 7)
 #define COLUMNS(X, i) CAT(COLUMNS_, NV)(X, i)

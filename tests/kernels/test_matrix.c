@@ -66,12 +66,6 @@ Test(matrix, every_shape_of_tile) {
     check(60, 1027, 37, 3, CLEF_F16);
 }
 
-/* The largest parts of a tile, which are for whole eights alone. */
-Test(matrix, largest_parts_in_all_orders) {
-    if (small_tests()) return;
-    for (int order = 0; order < 4; order++) check(520, 648, 104, order, order % 2 ? CLEF_BF16 : CLEF_F16);
-}
-
 Test(matrix, long_sums_are_split) {
     int64_t m = small_tests() ? 3 : 20, n = small_tests() ? 5 : 30, k = small_tests() ? 600 : 9001;
     array a = whole_array(CLEF_SHAPE(m, k), 1, 1), b = whole_array(CLEF_SHAPE(k, n), 2, 1), y = array_new(CLEF_SHAPE(m, n));
