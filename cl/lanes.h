@@ -66,6 +66,30 @@
 #endif
 #define LEADS (MEMBER == 0) /* who stores what there is once of a row */
 
+/* ---- columns of a team ----
+   A team may share `across` columns of [n, inner] (a power of two, at most TEAM): so many members stand side by side, one column each,
+   and the others below them; line r is for those in row r modulo DOWN(across).  OF_COLUMN(name, across, v) joins what the members of
+   each column found and gives it to the topmost one. */
+#define DOWN(across) (TEAM / (across))
+#if TEAM > 1
+#define DEFINE_COLUMN_FOLD(name, JOIN)                                                           \
+    static A name##_of_column(__local A *cells, int across, A v) {                               \
+        int member = (int)get_local_id(0);                                                       \
+        cells[member] = v;                                                                       \
+        for (int left = TEAM / 2; left >= across; left /= 2) {                                   \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                        \
+            if (member < left) {                                                                 \
+                A below = cells[member + left];                                                  \
+                v = JOIN(v, below);                                                              \
+                cells[member] = v;                                                               \
+            }                                                                                    \
+        }                                                                                        \
+        barrier(CLK_LOCAL_MEM_FENCE); /* before the next use of the cells */                     \
+        return v;                                                                                \
+    }
+#define OF_COLUMN(name, across, v) name##_of_column(team_cells, across, v)
+#endif
+
 /* body(lanes, i) for begin ≤ i < end: W elements at a time, then one; of a team's member, its own. */
 #if TEAM > 1
 #define ALONG(i, begin, end, body) for (long i = (begin) + MEMBER; i < (end); i += TEAM) body(1, i)

@@ -1,13 +1,13 @@
 /* reduce.cl — x [outer, n, inner] → y [outer, splits, inner]: every split joins its `chunk` of the n in a fixed order.
 
-   A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip` columns) for columns; a work-item takes `per`
-   units, and so does a team for rows (lanes.h).  Sums go through blocks of partial sums, so the error grows with far less than n.
+   A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip` columns) for columns; a work-item, or a team
+   (lanes.h), takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less than n.
    DT: what lies in x.  AT: f32 f64 i32 i64 (what is joined).  OT: what lies in y, computed in AT.
    OP: SUM, PRODUCT, LARGEST, SMALLEST.  STRIP: the widest strip, or 0 where one is a vector.
 
    What is joined may be computed where it is read: then text in front of this file (plan/lower/codegen.c) says which INPUTS there are and
    how an element's VALUE comes from them.
-   Checked with: STRIP=0; W=1 TEAM=64. */
+   Checked with: STRIP=0; W=1 STRIP=0; W=1 TEAM=64 STRIP=0. */
 #ifndef DT
 #define DT f32
 #endif
@@ -117,20 +117,54 @@ ROWS_KERNEL(reduce_rows, REDUCE_ROWS_ARGS) {
 /* ---- columns ---- */
 
 #if STRIP == 0
-/* A vector of columns, down all lines: for devices that read in one go what work-items side by side ask for. */
-#define JOIN_COLUMN(lanes, c)                                                                    \
-    {                                                                                            \
+/* For devices that read in one go what work-items side by side ask for, and wait long for it: every work-item goes down its column, or
+   vector of columns, with loads of eight lines under way at a time, of four near the end (there the last line stands for those behind
+   it, and is not joined). */
+#define LINE(lanes, k) READ(lanes, p + (k) * pace)
+#define LINE_OR_NONE(lanes, k) (i + (k) < lines ? last##k : (VEC(A, lanes))(START))
+#define JOIN_FOUR(lanes, r, a, b, c, d)                                                          \
+    VEC(A, lanes) r = JOIN(a, b), r##_ = JOIN(c, d);                                             \
+    r = JOIN(r, r##_);
+#define DEFINE_JOIN_LINES(lanes)                                                                 \
+    static VEC(A, lanes) CAT(join_lines_, lanes)(INPUTS, long p, long lines, long pace) {        \
         VEC(A, lanes) total = (VEC(A, lanes))(START);                                            \
-        for (long i = 0; i < count;) {                                                           \
+        long i = 0;                                                                              \
+        while (i + 8 <= lines) {                                                                 \
             VEC(A, lanes) s = (VEC(A, lanes))(START);                                            \
-            for (long stop = min(count, i + BLOCK); i < stop; i++) {                             \
-                VEC(A, lanes) v = READ(lanes, p + i * inner + c);                                 \
-                s = JOIN(s, v);                                                                  \
+            long stop = min(lines, i + 8 * BLOCK);                                               \
+            for (; i + 8 <= stop; i += 8, p += 8 * pace) {                                       \
+                VEC(A, lanes) v0 = LINE(lanes, 0), v1 = LINE(lanes, 1), v2 = LINE(lanes, 2), v3 = LINE(lanes, 3); \
+                VEC(A, lanes) v4 = LINE(lanes, 4), v5 = LINE(lanes, 5), v6 = LINE(lanes, 6), v7 = LINE(lanes, 7); \
+                JOIN_FOUR(lanes, r, v0, v1, v2, v3)                                              \
+                JOIN_FOUR(lanes, t, v4, v5, v6, v7)                                              \
+                r = JOIN(r, t);                                                                  \
+                s = JOIN(s, r);                                                                  \
             }                                                                                    \
             total = JOIN(total, s);                                                              \
         }                                                                                        \
-        STORE(OT, lanes, to, c, total / (VEC(A, lanes))((A)divide));                             \
+        for (; i < lines; i += 4, p += 4 * pace) {                                               \
+            long end = lines - 1 - i;                                                            \
+            VEC(A, lanes) v0 = LINE(lanes, 0), last1 = LINE(lanes, min(1L, end)), last2 = LINE(lanes, min(2L, end)), \
+                          last3 = LINE(lanes, min(3L, end));                                     \
+            VEC(A, lanes) v1 = LINE_OR_NONE(lanes, 1), v2 = LINE_OR_NONE(lanes, 2), v3 = LINE_OR_NONE(lanes, 3); \
+            JOIN_FOUR(lanes, r, v0, v1, v2, v3)                                                  \
+            total = JOIN(total, r);                                                              \
+        }                                                                                        \
+        return total;                                                                            \
     }
+DEFINE_JOIN_LINES(1)
+#if TEAM > 1
+DEFINE_COLUMN_FOLD(join, JOIN)
+#else
+#if W > 1
+DEFINE_JOIN_LINES(W)
+#endif
+#define JOIN_COLUMN(lanes, c)                                                                    \
+    {                                                                                            \
+        VEC(A, lanes) v = CAT(join_lines_, lanes)(PASSED, p + c, count, inner);                  \
+        STORE(OT, lanes, to, c, v / (VEC(A, lanes))((A)divide));                                 \
+    }
+#endif
 
 #else
 /* Whole lines, eight at a time from places far apart, and the totals of all columns in the first-level cache: a core's memory
@@ -159,12 +193,13 @@ ROWS_KERNEL(reduce_rows, REDUCE_ROWS_ARGS) {
 #define PUT(lanes, c) STORE(OT, lanes, to, c, TOTAL(lanes, c) / (VEC(A, lanes))((A)divide));
 #endif
 
-KERNEL(reduce_columns, REDUCE_COLUMNS_ARGS) {
+ROWS_KERNEL(reduce_columns, REDUCE_COLUMNS_ARGS) {
     UNPACK(REDUCE_COLUMNS_ARGS)
 #if STRIP
     V total[STRIP / W];
 #endif
-    long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long strips = (inner + strip - 1) / strip, u = FIRST_ROW, last = min(units, u + per);
     for (; u < last; u++) {
         long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
         long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
@@ -177,6 +212,12 @@ KERNEL(reduce_columns, REDUCE_COLUMNS_ARGS) {
         p += 7 * apart;
         for (long i = 8 * step; i < count; i++, p += inner) ALONG(c, 0, width, JOIN_LINE)
         ALONG(c, 0, width, PUT)
+#elif TEAM > 1
+        int across = (int)strip, c = (int)MEMBER % across, line = (int)MEMBER / across, down = DOWN(across);
+        A v = START;
+        if (c < width) v = join_lines_1(PASSED, p + line * inner + c, (count - line + down - 1) / down, down * inner);
+        v = OF_COLUMN(join, across, v);
+        if (line == 0 && c < width) STORE(OT, 1, to, c, v / (A)divide);
 #else
         ALONG(c, 0, width, JOIN_COLUMN)
 #endif

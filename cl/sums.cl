@@ -4,11 +4,11 @@
 
    x and g lie as [outer, n, inner] and are summed over n; m is [outer, inner].  y0 and y1 are [outer, splits, inner]: every split
    sums its `chunk` of the n in a fixed order.  A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip`
-   columns) for columns; a work-item, or a team for rows (lanes.h), takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less
-   than n.
+   columns) for columns; a work-item, or a team (lanes.h), takes `per` units.  Sums go through blocks of partial sums, so the error
+   grows with far less than n.
    Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; W; STRIP: the widest strip, or 0 where one is a
    vector.
-   Checked with: OWN=1; STRIP=0; OWN=1 STRIP=0; W=1 TEAM=64. */
+   Checked with: OWN=1; STRIP=0; OWN=1 STRIP=0; W=1 TEAM=64 STRIP=0; OWN=1 W=1 TEAM=64 STRIP=0. */
 #ifndef DT
 #define DT f32
 #endif
@@ -84,18 +84,57 @@ ROWS_KERNEL(sum_rows, SUM_ROWS_ARGS) {
 /* ---- columns: as those of reduce.cl ---- */
 
 #if STRIP == 0
+#define FAR_LINE(lanes, k) (LOAD(DT, lanes, x, (k) * pace) - m)
+#define FACTOR_LINE(lanes, k, far) FACTOR(lanes, g, (k) * pace, far)
+#define OR_NONE(lanes, k, v) (i + (k) < lines ? v : (VEC(A, lanes))(0))
+#define ADD_FOUR(total0, total1)                                                                 \
+    total0 += (a0 + a1) + (a2 + a3);                                                             \
+    total1 = fma(a3, far3, fma(a2, far2, fma(a1, far1, fma(a0, far0, total1))));
+/* Four lines at a time, the last for those behind it; x and g step down by pace. */
+#define DEFINE_SUM_LINES(lanes)                                                                  \
+    typedef struct { VEC(A, lanes) s0, s1; } CAT(pair_, lanes);                                  \
+    static CAT(pair_, lanes) CAT(sum_lines_, lanes)(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, VEC(A, lanes) m, \
+                                                    long lines, long pace) {                     \
+        CAT(pair_, lanes) total = {(VEC(A, lanes))(0), (VEC(A, lanes))(0)};                      \
+        long i = 0;                                                                              \
+        while (i + 4 <= lines) {                                                                 \
+            VEC(A, lanes) s0 = (VEC(A, lanes))(0), s1 = s0;                                      \
+            long stop = min(lines, i + 4 * BLOCK);                                               \
+            for (; i + 4 <= stop; i += 4, x += 4 * pace, g += 4 * pace) {                        \
+                VEC(A, lanes) far0 = FAR_LINE(lanes, 0), far1 = FAR_LINE(lanes, 1), far2 = FAR_LINE(lanes, 2), \
+                              far3 = FAR_LINE(lanes, 3);                                         \
+                VEC(A, lanes) a0 = FACTOR_LINE(lanes, 0, far0), a1 = FACTOR_LINE(lanes, 1, far1), \
+                              a2 = FACTOR_LINE(lanes, 2, far2), a3 = FACTOR_LINE(lanes, 3, far3); \
+                ADD_FOUR(s0, s1)                                                                 \
+            }                                                                                    \
+            total.s0 += s0;                                                                      \
+            total.s1 += s1;                                                                      \
+        }                                                                                        \
+        if (i < lines) {                                                                         \
+            long end = lines - 1 - i, k1 = min(1L, end), k2 = min(2L, end);                      \
+            VEC(A, lanes) far0 = FAR_LINE(lanes, 0), far1 = FAR_LINE(lanes, k1), far2 = FAR_LINE(lanes, k2); \
+            VEC(A, lanes) a0 = FACTOR_LINE(lanes, 0, far0), a1 = FACTOR_LINE(lanes, k1, far1), a2 = FACTOR_LINE(lanes, k2, far2); \
+            VEC(A, lanes) far3 = (VEC(A, lanes))(0), a3 = far3;                                  \
+            far1 = OR_NONE(lanes, 1, far1), a1 = OR_NONE(lanes, 1, a1);                          \
+            far2 = OR_NONE(lanes, 2, far2), a2 = OR_NONE(lanes, 2, a2);                          \
+            ADD_FOUR(total.s0, total.s1)                                                         \
+        }                                                                                        \
+        return total;                                                                            \
+    }
+DEFINE_SUM_LINES(1)
+#if TEAM > 1
+DEFINE_COLUMN_FOLD(sum, PLUS)
+#else
+#if W > 1
+DEFINE_SUM_LINES(W)
+#endif
 #define SUM_COLUMN(lanes, c)                                                                     \
     {                                                                                            \
-        VEC(A, lanes) total0 = (VEC(A, lanes))(0), total1 = total0, m = LOAD(DT, lanes, mean, c); \
-        for (long i = 0; i < count;) {                                                           \
-            VEC(A, lanes) s0 = (VEC(A, lanes))(0), s1 = s0;                                      \
-            for (long stop = min(count, i + BLOCK); i < stop; i++) ADD(lanes, i * inner + c)     \
-            total0 += s0;                                                                        \
-            total1 += s1;                                                                        \
-        }                                                                                        \
-        STORE(DT, lanes, to0, c, total0);                                                        \
-        STORE(DT, lanes, to1, c, total1);                                                        \
+        CAT(pair_, lanes) r = CAT(sum_lines_, lanes)(x + c, g + c, LOAD(DT, lanes, mean, c), count, inner); \
+        STORE(DT, lanes, to0, c, r.s0);                                                          \
+        STORE(DT, lanes, to1, c, r.s1);                                                          \
     }
+#endif
 #else
 #define TOTAL(lanes, which, c) (*(VEC(A, lanes) *)((A *)total##which + (c)))
 #define BEGIN(lanes, c) TOTAL(lanes, 0, c) = TOTAL(lanes, 1, c) = (VEC(A, lanes))(0);
@@ -116,12 +155,13 @@ ROWS_KERNEL(sum_rows, SUM_ROWS_ARGS) {
     }
 #endif
 
-KERNEL(sum_columns, SUM_COLUMNS_ARGS) {
+ROWS_KERNEL(sum_columns, SUM_COLUMNS_ARGS) {
     UNPACK(SUM_COLUMNS_ARGS)
 #if STRIP
     V total0[STRIP / W], total1[STRIP / W];
 #endif
-    long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
+    TEAM_CELLS
+    long strips = (inner + strip - 1) / strip, u = FIRST_ROW, last = min(units, u + per);
     for (; u < last; u++) {
         long part = u / strips, first = (u - part * strips) * strip, width = min(strip, inner - first);
         long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from);
@@ -138,6 +178,18 @@ KERNEL(sum_columns, SUM_COLUMNS_ARGS) {
         g += 3 * apart;
         for (long i = 4 * step; i < count; i++, x += inner, g += inner) ALONG(c, 0, width, ADD_LINE)
         ALONG(c, 0, width, PUT)
+#elif TEAM > 1
+        int across = (int)strip, c = (int)MEMBER % across, line = (int)MEMBER / across, down = DOWN(across);
+        pair_1 r = {0, 0};
+        if (c < width) {
+            long own = line * inner + c;
+            r = sum_lines_1(x + own, g + own, LOAD(DT, 1, mean, c), (count - line + down - 1) / down, down * inner);
+        }
+        A s0 = OF_COLUMN(sum, across, r.s0), s1 = OF_COLUMN(sum, across, r.s1);
+        if (line == 0 && c < width) {
+            STORE(DT, 1, to0, c, s0);
+            STORE(DT, 1, to1, c, s1);
+        }
 #else
         ALONG(c, 0, width, SUM_COLUMN)
 #endif

@@ -49,12 +49,12 @@ void clef__launch_lanes(const clef__lowering *lw, const char *file, const char *
 
 /* ---- rows ---- */
 
-enum { SMALL_TEAM = 64, LARGE_TEAM = 256, LONG_ROW = 4096 };
+enum { LONG_ROW = 4096 };
 
 int clef__lower_team(const clef__lowering *lw, int64_t n) {
     const clef__profile *profile = clef__lower_profile(lw);
-    if (profile->wide_items || profile->local < SMALL_TEAM || n < SMALL_TEAM) return 1;
-    return n >= LONG_ROW && clef__lower_device(lw)->max_work_group >= LARGE_TEAM ? LARGE_TEAM : SMALL_TEAM;
+    if (profile->wide_items || profile->local < CLEF__SMALL_TEAM || n < CLEF__SMALL_TEAM) return 1;
+    return n >= LONG_ROW && clef__lower_device(lw)->max_work_group >= CLEF__LARGE_TEAM ? CLEF__LARGE_TEAM : CLEF__SMALL_TEAM;
 }
 
 int clef__lower_row_lanes(const clef__lowering *lw, int64_t n) {
@@ -71,9 +71,13 @@ clef__units clef__lower_rows(const clef__lowering *lw, int64_t rows, int64_t n, 
     return clef__lower_team(lw, n) > 1 ? (clef__units){rows, 1} : clef__lower_units(lw, rows, work);
 }
 
+void clef__launch_end_teams(const clef__lowering *lw, int64_t teams, int team) {
+    clef__launch_end(lw, (size_t[3]){(size_t)teams * (size_t)team, 1, 1}, (size_t[3]){(size_t)team, 1, 1});
+}
+
 void clef__launch_end_rows(const clef__lowering *lw, int64_t n, clef__units rows) {
-    size_t team = (size_t)clef__lower_team(lw, n);
-    if (team > 1) clef__launch_end(lw, (size_t[3]){(size_t)rows.n * team, 1, 1}, (size_t[3]){team, 1, 1});
+    int team = clef__lower_team(lw, n);
+    if (team > 1) clef__launch_end_teams(lw, rows.n, team);
     else clef__launch_end_units(lw, rows);
 }
 

@@ -19,36 +19,82 @@ int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
     return count;
 }
 
-/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, LEAST_SPLIT of them before
-   they meet others; on a GPU a vector. */
-enum { LEAST_SPLIT = 256, WIDE_ROW = 512, TEAMS = 4 /* that keep a compute unit busy */ };
+/* A work-item joins columns of [n, inner]: on a CPU a strip of lines, LEAST_SPLIT of them before they meet others; on a GPU a vector, or
+   one that a team goes down together. */
+enum { LEAST_SPLIT = 256, WIDE_ROW = 512, TEAMS = 4 /* large ones, that keep a compute unit busy */ };
+
+/* Columns side by side in a team: as many as are read in one go, and no more than there are. */
+enum { ACROSS = 32 };
+static int64_t across_of(int64_t inner) {
+    int64_t across = 1;
+    while (across < inner && across < ACROSS) across *= 2;
+    return across;
+}
+
+/* A team is worth its joining where columns are long, or long enough and too few for all work-items of the device. */
+enum { FEW_LINES = 16, MANY_LINES = 64, MANY_COLUMNS = 1024 /* for a compute unit */ };
+static int column_team(const clef__lowering *lw, clef__axes axes) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    const clef_device_info *device = clef__lower_device(lw);
+    if (axes.inner == 1 || profile->wide_items || profile->local < CLEF__SMALL_TEAM || axes.n < FEW_LINES) return 1;
+    if (axes.n < MANY_LINES && axes.outer * axes.inner / MANY_COLUMNS >= device->compute_units) return 1;
+    bool large = axes.n >= 2 * CLEF__LARGE_TEAM / across_of(axes.inner);
+    return large && device->max_work_group >= CLEF__LARGE_TEAM ? CLEF__LARGE_TEAM : CLEF__SMALL_TEAM;
+}
 
 static int64_t strip_of(const clef__lowering *lw, clef__axes axes) {
     if (axes.inner == 1) return 1;
+    if (column_team(lw, axes) > 1) return across_of(axes.inner);
     return clef__lower_profile(lw)->wide_items ? CLEF__STRIP : clef__lower_lanes(lw, axes.inner);
+}
+
+static void define_strip(const clef__lowering *lw) {
+    clef__launch_define(lw, "STRIP", "%d", clef__lower_profile(lw)->wide_items ? CLEF__STRIP : 0);
 }
 
 void clef__launch_reduction(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
     if (axes.inner == 1) clef__launch_rows(lw, file, kernel, dtype, axes.n);
     else clef__launch_lanes(lw, file, kernel, dtype, axes.inner);
-    clef__launch_define(lw, "STRIP", "%d", clef__lower_profile(lw)->wide_items ? CLEF__STRIP : 0);
+    define_strip(lw);
+}
+
+static clef__units units_of(const clef__lowering *lw, clef__axes axes, const clef__cut *cut) {
+    int64_t units = axes.outer * cut->splits * clef__ceil_div(axes.inner, cut->strip);
+    if (axes.inner == 1) return clef__lower_rows(lw, units, axes.n, cut->chunk);
+    if (cut->team > 1) return (clef__units){units, 1};
+    return clef__lower_units(lw, units, cut->chunk * clef__smaller(cut->strip, axes.inner));
 }
 
 clef__cut clef__cut_of(const clef__lowering *lw, clef__axes axes, int64_t splits) {
-    int64_t chunk = clef__ceil_div(axes.n, splits), strip = strip_of(lw, axes);
-    int64_t units = axes.outer * splits * clef__ceil_div(axes.inner, strip);
-    return (clef__cut){.n = axes.n,
-                       .chunk = chunk,
-                       .splits = splits,
-                       .inner = axes.inner,
-                       .strip = strip,
-                       .units = axes.inner == 1 ? clef__lower_rows(lw, units, axes.n, chunk)
-                                                : clef__lower_units(lw, units, chunk * clef__smaller(strip, axes.inner))};
+    clef__cut cut = {.n = axes.n,
+                     .chunk = clef__ceil_div(axes.n, splits),
+                     .splits = splits,
+                     .inner = axes.inner,
+                     .strip = strip_of(lw, axes),
+                     .team = column_team(lw, axes)};
+    cut.units = units_of(lw, axes, &cut);
+    cut.lanes = axes.inner == 1 ? clef__lower_row_lanes(lw, axes.n) : clef__lower_lanes(lw, cut.team > 1 ? 1 : axes.inner);
+    return cut;
 }
 
-static void begin_reduce(const clef__lowering *lw, const char *kernel, const char *token, clef_dtype from, clef_dtype joined,
-                         clef_dtype to, clef__axes axes) {
-    clef__launch_reduction(lw, "reduce.cl", kernel, from, axes);
+void clef__launch_cut(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
+    int team = column_team(lw, axes);
+    if (team == 1) {
+        clef__launch_reduction(lw, file, kernel, dtype, axes);
+        return;
+    }
+    clef__launch_lanes(lw, file, kernel, dtype, 1);
+    clef__launch_define(lw, "TEAM", "%d", team);
+    define_strip(lw);
+}
+
+void clef__launch_end_cut(const clef__lowering *lw, const clef__cut *cut) {
+    if (cut->inner == 1) clef__launch_end_rows(lw, cut->n, cut->units);
+    else if (cut->team > 1) clef__launch_end_teams(lw, cut->units.n, cut->team);
+    else clef__launch_end_units(lw, cut->units);
+}
+
+static void define_join(const clef__lowering *lw, const char *token, clef_dtype joined, clef_dtype to) {
     clef__launch_define(lw, "AT", "%s", clef__token(joined));
     clef__launch_define(lw, "OT", "%s", clef__token(to));
     clef__launch_define(lw, "OP", "%s", token);
@@ -58,29 +104,40 @@ static void begin_reduce(const clef__lowering *lw, const char *kernel, const cha
 static void launch_reduce(const clef__lowering *lw, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                           clef__axes axes, int64_t splits, int64_t divide) {
     clef__cut cut = clef__cut_of(lw, axes, splits);
-    begin_reduce(lw, axes.inner == 1 ? "reduce_rows" : "reduce_columns", token, x.dtype, joined, y.dtype, axes);
+    clef__launch_cut(lw, "reduce.cl", axes.inner == 1 ? "reduce_rows" : "reduce_columns", x.dtype, axes);
+    define_join(lw, token, joined, y.dtype);
     if (axes.inner == 1) {
-        int lanes = clef__lower_row_lanes(lw, axes.n);
-        reduce_rows_args args = {.x = x, .x_lanes = lanes, .y = y, .divide = divide, .cut = cut};
+        reduce_rows_args args = {.x = x, .x_lanes = cut.lanes, .y = y, .divide = divide, .cut = cut};
         pass_reduce_rows(lw, &args);
-        clef__launch_end_rows(lw, axes.n, cut.units);
     } else {
-        int lanes = clef__lower_lanes(lw, axes.inner);
-        reduce_columns_args args = {.x = x, .x_lanes = lanes, .y = y, .divide = divide, .cut = cut};
+        reduce_columns_args args = {.x = x, .x_lanes = cut.lanes, .y = y, .divide = divide, .cut = cut};
         pass_reduce_columns(lw, &args);
-        clef__launch_end_units(lw, cut.units);
     }
+    clef__launch_end_cut(lw, &cut);
 }
 
-/* On a GPU wide rows are many vectors, so work is plenty even if every item goes down a few lines only. */
-int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes) {
+/* So many that every compute unit has its TEAMS, of which each member has some lines to wait for together. */
+enum { LEAST_LINES = 32 };
+static int64_t team_splits(const clef__lowering *lw, clef__axes axes, int team) {
+    int64_t across = across_of(axes.inner), teams = axes.outer * clef__ceil_div(axes.inner, across);
+    int64_t wanted = TEAMS * clef__lower_device(lw)->compute_units * CLEF__LARGE_TEAM / team;
+    return clef__smaller(wanted / teams, axes.n / (LEAST_LINES * team / across));
+}
+
+/* Without teams wide rows of a GPU are many vectors, so work is plenty even if every item goes down a few lines only. */
+static int64_t item_splits(const clef__lowering *lw, clef__axes axes) {
     bool rows = axes.inner == 1, wide = clef__lower_profile(lw)->wide_items;
     int64_t least = rows ? 4096 : 64, units = axes.outer * clef__ceil_div(axes.inner, strip_of(lw, axes));
     int64_t splits = clef__lower_items(lw, axes.outer * axes.n * axes.inner, 4096) / units;
     if (rows && clef__lower_team(lw, axes.n) > 1) splits = TEAMS * clef__lower_device(lw)->compute_units / units;
     if (wide && !rows) splits = clef__larger(splits, axes.n / LEAST_SPLIT);
     if (!wide && axes.inner >= WIDE_ROW) splits = axes.n / least;
-    splits = clef__smaller(splits, axes.n / least);
+    return clef__smaller(splits, axes.n / least);
+}
+
+int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes) {
+    int team = column_team(lw, axes);
+    int64_t splits = team > 1 ? team_splits(lw, axes, team) : item_splits(lw, axes);
     return splits > 1 ? clef__ceil_div(axes.n, clef__ceil_div(axes.n, splits)) : 1;
 }
 
@@ -166,7 +223,8 @@ void clef__lower_arg(const clef__lowering *lw, int dim, clef_dtype joined, bool 
     int order[CLEF_MAX_RANK];
     clef__axes axes;
     clef__operand x = clef__lower_along(lw, dim, order, &axes), y = clef__lower_out(lw, order);
-    begin_reduce(lw, "arg_columns", "SUM", x.dtype, joined, joined, axes);
+    clef__launch_reduction(lw, "reduce.cl", "arg_columns", x.dtype, axes);
+    define_join(lw, "SUM", joined, joined);
     clef__units units = clef__lower_units(lw, axes.outer * axes.inner, axes.n);
     arg_columns_args args = {.x = x, .y = y, .smallest = smallest, .n = axes.n, .inner = axes.inner, .units = units};
     pass_arg_columns(lw, &args);

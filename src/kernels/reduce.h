@@ -28,14 +28,18 @@ clef__axes clef__innermost(const clef__runs *r, int *at);
 void clef__drop_run(clef__runs *r, int at);
 /* Columns whose totals a core's first-level cache holds: the widest strip that a work-item takes of [n, inner] on a CPU. */
 enum { CLEF__STRIP = 2048 };
-/* Begins a launch of a kernel with the knobs DT, W, STRIP. */
+/* Begins a launch of a kernel with the knobs DT, W, STRIP, whose work-items have columns of their own. */
 void clef__launch_reduction(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes);
 /* How a kernel goes about [outer, n, inner] with n in `splits`: CUT_ROWS (inner = 1) and CUT_COLUMNS of cl/args.h. */
 typedef struct clef__cut {
     int64_t n, chunk, splits, inner, strip;
     clef__units units;
+    int team, lanes; /* work-items that share a block of columns, 1: none; lanes of a row or column */
 } clef__cut;
 clef__cut clef__cut_of(const clef__lowering *lw, clef__axes axes, int64_t splits);
+/* Begins a launch of a kernel that goes about them so, and may have columns of teams (cl/lanes.h); and its end. */
+void clef__launch_cut(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes);
+void clef__launch_end_cut(const clef__lowering *lw, const clef__cut *cut);
 /* Into how many splits axes.n is partitioned so that the device has enough to do; none is empty. */
 int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes);
 /* y := x summed over n; x and y dense, y [outer, inner].  In two launches if it pays. */

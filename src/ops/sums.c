@@ -50,17 +50,16 @@ static clef__operand spread_mean(const clef__lowering *lw, clef_shape shape, con
 static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, const clef__operand *y,
                         clef__axes axes, int64_t splits) {
     clef__cut cut = clef__cut_of(lw, axes, splits);
-    clef__launch_reduction(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
+    clef__launch_cut(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
     clef__launch_define(lw, "OWN", "%d", clef__lower_node(lw)->op == &op_own_sums);
     if (axes.inner == 1) {
         sum_rows_args args = {.x = x, .g = g, .m = m, .y0 = y[0], .y1 = y[1], .cut = cut};
         pass_sum_rows(lw, &args);
-        clef__launch_end_rows(lw, axes.n, cut.units);
     } else {
         sum_columns_args args = {.x = x, .g = g, .m = m, .y0 = y[0], .y1 = y[1], .cut = cut};
         pass_sum_columns(lw, &args);
-        clef__launch_end_units(lw, cut.units);
     }
+    clef__launch_end_cut(lw, &cut);
 }
 
 /* The sums that the first pass left, over splits and further runs, into y. */
