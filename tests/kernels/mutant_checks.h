@@ -611,9 +611,18 @@ static void pairs_of_columns(void) {
     check_pair(2, 9, 21, true);
 }
 
+/* Columns too short for a team, and columns of teams. */
 static void vectors_of_columns(void) {
+    check_reduction(clef_mean, '/', 3, 15, 11, 1, 99);
+    check_pair(3, 13, 11, true);
+    check_pair(3, 15, 11, true);
+}
+static void columns_of_teams(void) {
     check_reduction(clef_mean, '/', 3, 75, 11, 1, 99);
+    check_reduction(clef_sum, '+', 2, 2901, 5, -3, 4); /* in two splits */
+    check_reduction(clef_sum, '+', 2, 40, 33, -3, 4);  /* two blocks */
     check_pair(3, 75, 11, true);
+    check_pair(2, 2901, 5, false);
 }
 
 #include "mutant_checks_rows.h"
@@ -876,7 +885,7 @@ static void picks(void) {
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
     X(matrix_orders) X(matrix_eights)                                                                                 \
-    X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(softmax_vectors)                        \
+    X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(columns_of_teams) X(softmax_vectors)    \
     X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams)   \
     X(gru_together)
 #define CHECKS(X)                                                                                                     \

@@ -95,6 +95,41 @@ Test(reduce, long_and_thin) {
     clef_close(ctx);
 }
 
+/* Columns that a team shares on a GPU, of all widths about those that fit it, and too short, just as long and longer than it takes. */
+Test(reduce, columns_of_any_size) {
+    clef_context *ctx = open_seeded(1);
+    static const int64_t widths[] = {3, 33, 2, 4, 5, 6, 7, 8, 9, 1, 31, 130, 5000},
+                         lines[] = {16, 65, 1000, 1, 2, 7, 15, 17, 63, 64, 128, 257, 57600};
+    int64_t n_widths = test_small() ? 2 : 13, n_lines = test_small() ? 3 : 13;
+    for (int64_t i = 0; i < n_widths * n_lines; i++) {
+        int64_t inner = widths[i / n_lines], n = lines[i % n_lines], outer = i % 2 ? 3 : 1;
+        if (inner * n > 400000) continue;
+        clef_tensor *t = integers(ctx, CLEF_SHAPE(outer, n, inner), CLEF_F32, -3, 4, (uint64_t)i);
+        check(t, SUM, 2, true);
+        if (i % 3 == 0) check(t, MAX, 2, true);
+        clef_end_step(ctx);
+    }
+    check(integers(ctx, CLEF_SHAPE(2, test_small() ? 40 : 700, 600), CLEF_F32, -3, 4, 9), MIN, 2,
+          true); /* too many for teams where n is 40 */
+    clef_close(ctx);
+}
+
+Test(reduce, other_joins_of_columns) {
+    clef_context *ctx = open_seeded(1);
+    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_I32, CLEF_F16, CLEF_BF16, CLEF_I64, CLEF_U8, CLEF_BOOL, CLEF_F64};
+    for (int d = 0; d < (test_small() ? 2 : has_f64(ctx) ? 8 : 7); d++) {
+        clef_tensor *t = integers(ctx, CLEF_SHAPE(2, 131, 5), dtypes[d], 0, dtypes[d] == CLEF_BOOL ? 2 : 7, 20);
+        for (kind k = SUM; k <= MIN; k++) check(t, k, 2, k >= MAX || (k == SUM && dtypes[d] != CLEF_BF16));
+    }
+    check(integers(ctx, CLEF_SHAPE(3, 70, 5), CLEF_F32, 1, 3, 21), PROD, 2, true); /* of ones and twos */
+    check(clef_neg(integers(ctx, CLEF_SHAPE(300, 5), CLEF_F32, 1, 9, 22)), MAX, 1, true);
+    double *x = spread(2 * 90 * 5, -9, 9, 23);
+    x[3 * 5 + 1] = x[(90 + 89) * 5 + 4] = NAN; /* one of the first lines and the very last element */
+    for (kind k = SUM; k <= MIN; k++) check(tensor_of(ctx, CLEF_SHAPE(2, 90, 5), CLEF_F32, x), k, 2, k >= MAX);
+    free(x);
+    clef_close(ctx);
+}
+
 Test(reduce, random_sums_within_bound) {
     clef_context *ctx = open_seeded(1);
     double *x = spread(test_small() ? 500 : 300000, -1, 3, 8);

@@ -108,6 +108,21 @@ Test(sums, over_long_lines) {
         for (int with = 0; with < 2; with++) check(CLEF_SHAPE(n, wide), CLEF_SHAPE(1, wide), with, false, CLEF_F32);
 }
 
+/* Columns that a team shares on a GPU, of all widths about those that fit it, and too short, just as long and longer than it takes. */
+Test(sums, over_columns_of_any_size) {
+    static const int64_t widths[] = {3, 33, 1, 2, 4, 5, 6, 7, 8, 9, 31, 130}, lines[] = {65, 16, 1000, 1, 2, 15, 63, 64, 257};
+    int n_widths = small_tests() ? 2 : 12, n_lines = small_tests() ? 2 : 9;
+    for (int i = 0; i < n_widths * n_lines; i++) {
+        int64_t inner = widths[i / n_lines], n = lines[i % n_lines], outer = i % 3 ? 1 : 2;
+        check(CLEF_SHAPE(outer, n, inner), CLEF_SHAPE(outer, 1, inner), i & 1, false, CLEF_F32);
+    }
+    if (!small_tests())
+        for (int with = 0; with < 2; with++) {
+            check(CLEF_SHAPE(57600, 6), CLEF_SHAPE(1, 6), with, false, CLEF_F32);
+            check(CLEF_SHAPE(40, 5000), CLEF_SHAPE(1, 5000), with, false, CLEF_F32);
+        }
+}
+
 Test(sums, over_dimensions_that_alternate) {
     for (int form = 0; form < 4; form++) {
         check(CLEF_SHAPE(3, 4, 5, 6), CLEF_SHAPE(1, 4, 1, 6), form & 1, form & 2, CLEF_F32);
@@ -120,6 +135,7 @@ Test(sums, in_double_precision) {
     if (!clef_context_device(ctx, 0, &info) || !info.f64) cr_skip_test("this device has no f64");
     check(CLEF_SHAPE(2, 19, 4, 5), CLEF_SHAPE(1, 19, 1, 1), true, true, CLEF_F64);
     check(CLEF_SHAPE(5, 37), CLEF_SHAPE(5, 1), false, false, CLEF_F64);
+    check(CLEF_SHAPE(70, 19), CLEF_SHAPE(1, 19), true, false, CLEF_F64);
 }
 
 /* What cannot be is an error line, never a write. */
