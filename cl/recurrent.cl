@@ -9,8 +9,9 @@
    `state` twice, [2][B][width], read from one and written to the other; then c.  Beyond an item's length its state stays, y is 0.
 
    Knobs: DT: f32 f16 bf16 f64, of tensors.  IN: f32 or f64, what is computed in, of w and state.  CELL: 0 tanh, 1 relu, 2 LSTM, 3 GRU.
-   MR, NV, W, TOGETHER: the tile.  SAVE: what backward needs is written.
-   Checked with: CELL=2; CELL=3; CELL=2 SAVE=1; CELL=3 SAVE=1; CELL=1 NV=2; CELL=2 NV=2 TOGETHER=1. */
+   MR, NV, W, TOGETHER: the tile.  SAVE: what backward needs is written.  GIVEN: parts of products in w, 0: they are made here.
+   Checked with: CELL=2; CELL=3; CELL=2 SAVE=1; CELL=3 SAVE=1; CELL=1 NV=2; CELL=2 NV=2 TOGETHER=1; MR=1 W=1 GIVEN=1;
+   CELL=2 MR=1 W=1 SAVE=1 GIVEN=1; CELL=3 MR=1 W=1 GIVEN=4. */
 #ifndef DT
 #define DT f32
 #endif
@@ -89,11 +90,13 @@ KERNEL(recurrent, RECURRENT_ARGS) {
     UNPACK(RECURRENT_ARGS)
     const int wide = U * W, all_panels = (H + wide - 1) / wide;
     const long width = (long)all_panels * wide, whole = B * width;
-    int row_begin = (int)get_global_id(0) * rows, row_end = min(row_begin + rows, B);
-    int panel_begin = (int)get_global_id(1) * panels, panel_end = min(panel_begin + panels, all_panels);
+    int row_begin = DOWN * rows, row_end = min(row_begin + rows, B);
+    int panel_begin = ACROSS * panels, panel_end = min(panel_begin + panels, all_panels);
     __global S *state = state_base + state_offset;
     __global const MEMORY(DT) *x = x_base + x_offset;
+#if !GIVEN
     S sums[MR * GATES * U * W];
+#endif
     PLAIN_LOOP
     for (int now = begin; now < stop; now++) {
         __global S *before = state + (now & 1) * whole, *after = state + (~now & 1) * whole, *inside = state + 2 * whole;
@@ -101,10 +104,12 @@ KERNEL(recurrent, RECURRENT_ARGS) {
         for (int tile = 0, tiles = (row_end - row_begin + MR - 1) / MR, n = tiles * (panel_end - panel_begin); tile < n; tile++) {
             int panel = panel_begin + tile / tiles, first = row_begin + tile % tiles * MR, left = min(MR, row_end - first);
             int depth = now > 0 || given & HAS_H0 ? H : 0;
+#if !GIVEN
             __global const S *panel_of_w = w_base + w_offset + panel * to_panel;
             PLAIN_LOOP
             for (int gate = 0; gate < GATES; gate += TOGETHER)
                 multiply(before + first * width, width, left, panel_of_w + gate * to_gate, to_gate, depth, sums + gate * (MR * U * W));
+#endif
             PLAIN_LOOP
             for (int at = 0; at < left * U; at++) {
                 int i = at / U, u = at % U, row = first + i, column = panel * wide + u * W, lanes = min(W, H - column);

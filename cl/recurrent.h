@@ -1,7 +1,13 @@
 /* recurrent.h — what recurrent.cl and recurrent_back.cl share: the product of a tile, vectors at the end of a row, activations.
 
    The file defines GATES, and with it a tile: MR items of the batch by NV vectors of W lanes, U for each of TOGETHER gates.  The other
-   gates' products follow, so that all gates of a unit meet in one work-item. */
+   gates' products follow, so that all gates of a unit meet in one work-item.
+
+   Where the products are GIVEN, by a launch before this one, w is what they are: [GIVEN][B][GATES·H], the parts of each sum.  Then a
+   work-item takes one panel of one item, and neighbours neighbouring panels, so that they read and write side by side. */
+#ifndef GIVEN
+#define GIVEN 0
+#endif
 #ifndef TOGETHER
 #define TOGETHER GATES
 #endif
@@ -37,6 +43,19 @@ DEFINE_ENDS(IN, W)
     }
 
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
+#if GIVEN
+#define DOWN ((int)(get_global_id(0) / (size_t)all_panels))
+#define ACROSS ((int)(get_global_id(0) % (size_t)all_panels))
+static V add_parts(__global const S *part, long apart, int lanes) {
+    V sum = TAKE(IN, part, 0);
+    for (int i = 1; i < GIVEN; i++) sum += TAKE(IN, part, i * apart);
+    return sum;
+}
+#define SUM(g)                                                                                         \
+    (depth > 0 ? add_parts(w_base + w_offset + (long)row * (GATES * H) + (g) * H + column, (long)B * (GATES * H), lanes) : (V)(0))
+#else
+#define DOWN ((int)get_global_id(0))
+#define ACROSS ((int)get_global_id(1))
 /* sums[row][gate][u] = Σ_k a[row][k] · b[gate][k][u] of TOGETHER gates; rows beyond `left` repeat the last one. */
 static void multiply(__global const S *a, long apart, int left, __global const S *b, long to_gate, int K, S *sums) {
 #define ADDRESS(i) __global const S *a##i = a + min(i, left - 1) * apart;
@@ -69,6 +88,7 @@ static void multiply(__global const S *a, long apart, int left, __global const S
     ROWS(SPILL_ROW)
 }
 #define SUM(g) CAT(VLOAD_, W)(sums + ((((g) / TOGETHER * MR + i) * TOGETHER + (g) % TOGETHER) * U + u) * W)
+#endif
 
 #define LET_SIGMOID(y, x)                                                                              \
     const V y##_minus = -(x);                                                                          \

@@ -9,8 +9,8 @@
    what is left of dh and of dc, [B][width] each.  Beyond an item's length gradients of the state pass, and those of gates are 0.
 
    Knobs: DT: f32 f16 bf16 f64, of tensors.  IN: f32 or f64, what is computed in, of w and state.  CELL: 0 tanh, 1 relu, 2 LSTM, 3 GRU.
-   MR, NV, W: the tile.
-   Checked with: CELL=1; CELL=2; CELL=3; CELL=3 NV=2. */
+   MR, NV, W: the tile.  GIVEN: parts of products in w, 0: they are made here.
+   Checked with: CELL=1; CELL=2; CELL=3; CELL=3 NV=2; MR=1 W=1 GIVEN=1; CELL=2 MR=1 W=1 GIVEN=1; CELL=3 MR=1 W=1 GIVEN=4. */
 #ifndef DT
 #define DT f32
 #endif
@@ -100,19 +100,24 @@ KERNEL(recurrent_back, RECURRENT_BACK_ARGS) {
     UNPACK(RECURRENT_BACK_ARGS)
     const int wide = U * W, all_panels = (H + wide - 1) / wide, depth = INNER * H;
     const long width = (long)all_panels * wide, whole = (long)B * depth;
-    int row_begin = (int)get_global_id(0) * rows, row_end = min(row_begin + rows, B);
-    int panel_begin = (int)get_global_id(1) * panels, panel_end = min(panel_begin + panels, all_panels);
+    int row_begin = DOWN * rows, row_end = min(row_begin + rows, B);
+    int panel_begin = ACROSS * panels, panel_end = min(panel_begin + panels, all_panels);
     __global S *state = state_base + state_offset, *left_h = state + 2 * whole, *left_c = left_h + B * width;
     __global const MEMORY(DT) *saved = saved_base + saved_offset;
+#if !GIVEN
     S sums[MR * NV * W];
+#endif
     PLAIN_LOOP
     for (int now = begin; now < stop; now++) {
-        __global S *before = state + (now & 1) * whole, *after = state + (~now & 1) * whole;
+        __global S *after = state + (~now & 1) * whole;
         PLAIN_LOOP
         for (int tile = 0, tiles = (row_end - row_begin + MR - 1) / MR, n = tiles * (panel_end - panel_begin); tile < n; tile++) {
             int panel = panel_begin + tile / tiles, first = row_begin + tile % tiles * MR, left = min(MR, row_end - first);
+#if !GIVEN
+            __global const S *before = state + (now & 1) * whole;
             multiply(before + (long)first * depth, depth, left, w_base + w_offset + panel * to_panel, to_gate, now > 0 ? depth : 0,
                      sums);
+#endif
             PLAIN_LOOP
             for (int at = 0; at < left * U; at++) {
                 int i = at / U, u = at % U, row = first + i, column = panel * wide + u * W, lanes = min(W, H - column);
