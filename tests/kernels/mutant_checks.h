@@ -887,7 +887,7 @@ static void picks(void) {
     X(matrix_orders) X(matrix_eights)                                                                                 \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(columns_of_teams) X(softmax_vectors)    \
     X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams)   \
-    X(gru_together)
+    X(gru_together) X(lstm_products) X(gru_products)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(far_threes) X(few_channels) \
@@ -910,6 +910,7 @@ static void picks(void) {
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_spans, "product tile") X(tile_images, "product tile") \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \
     X(lstm_sequence, "sequence") X(gru_sequence, "sequence") X(gru_together, "steps") \
+    X(lstm_products, "products") X(gru_products, "products")                                                          \
     X(attended_few, "split") X(attended_few_windows, "split") X(attended_short, "split")
 /* clang-format on */
 #endif

@@ -3,7 +3,12 @@
 #ifndef CLEF_TESTS_MUTANT_CHECKS_RECURRENT_H
 #define CLEF_TESTS_MUTANT_CHECKS_RECURRENT_H
 
-enum { STEPS = 3, ITEMS = 13, UNITS = 19, WIDTH = 2 }; /* two groups of items, tiles that are not full, rows that end in a vector */
+enum {
+    STEPS = 3,
+    ITEMS = 13,
+    UNITS = 27,
+    WIDTH = 2
+}; /* two groups of items, tiles that are not full, rows that end in a vector, sums in parts */
 enum { TANH_CELL, RELU_CELL, LSTM_CELL, GRU_CELL };
 enum { SEQUENCE, HIDDEN_BIAS, FIRST_H, FIRST_C, INPUT_KINDS };
 enum { OF_Y, OF_H, OF_C, LOSS_PARTS };
@@ -159,6 +164,8 @@ static void relu_steps(void) { check_recurrent(RELU_CELL, all_steps, false, true
 static void lstm_steps(void) { check_recurrent(LSTM_CELL, some_steps, false, true); }
 static void gru_steps(void) { check_recurrent(GRU_CELL, some_steps, true, false); }
 static void gru_together(void) { check_recurrent(GRU_CELL, some_steps, false, true); } /* as on a GPU: all gates in one product */
+static void lstm_products(void) { check_recurrent(LSTM_CELL, some_steps, false, true); }
+static void gru_products(void) { check_recurrent(GRU_CELL, some_steps, true, false); }
 static void lstm_sequence(void) { check_recurrent(LSTM_CELL, all_steps, true, false); }
 static void gru_sequence(void) { check_recurrent(GRU_CELL, some_steps, false, true); }
 #endif
