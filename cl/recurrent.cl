@@ -90,8 +90,8 @@ KERNEL(recurrent, RECURRENT_ARGS) {
     UNPACK(RECURRENT_ARGS)
     const int wide = U * W, all_panels = (H + wide - 1) / wide;
     const long width = (long)all_panels * wide, whole = B * width;
-    int row_begin = DOWN * rows, row_end = min(row_begin + rows, B);
-    int panel_begin = ACROSS * panels, panel_end = min(panel_begin + panels, all_panels);
+    int row_begin = PART_OF_ITEMS * rows, row_end = min(row_begin + rows, B);
+    int panel_begin = PART_OF_PANELS * panels, panel_end = min(panel_begin + panels, all_panels);
     __global S *state = state_base + state_offset;
     __global const MEMORY(DT) *x = x_base + x_offset;
 #if !GIVEN

@@ -44,8 +44,8 @@ DEFINE_ENDS(IN, W)
 
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)
 #if GIVEN
-#define DOWN ((int)(get_global_id(0) / (size_t)all_panels))
-#define ACROSS ((int)(get_global_id(0) % (size_t)all_panels))
+#define PART_OF_ITEMS ((int)(get_global_id(0) / (size_t)all_panels))
+#define PART_OF_PANELS ((int)(get_global_id(0) % (size_t)all_panels))
 static V add_parts(__global const S *part, long apart, int lanes) {
     V sum = TAKE(IN, part, 0);
     for (int i = 1; i < GIVEN; i++) sum += TAKE(IN, part, i * apart);
@@ -54,8 +54,8 @@ static V add_parts(__global const S *part, long apart, int lanes) {
 #define SUM(g)                                                                                         \
     (depth > 0 ? add_parts(w_base + w_offset + (long)row * (GATES * H) + (g) * H + column, (long)B * (GATES * H), lanes) : (V)(0))
 #else
-#define DOWN ((int)get_global_id(0))
-#define ACROSS ((int)get_global_id(1))
+#define PART_OF_ITEMS ((int)get_global_id(0))
+#define PART_OF_PANELS ((int)get_global_id(1))
 /* sums[row][gate][u] = Σ_k a[row][k] · b[gate][k][u] of TOGETHER gates; rows beyond `left` repeat the last one. */
 static void multiply(__global const S *a, long apart, int left, __global const S *b, long to_gate, int K, S *sums) {
 #define ADDRESS(i) __global const S *a##i = a + min(i, left - 1) * apart;

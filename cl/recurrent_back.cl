@@ -100,8 +100,8 @@ KERNEL(recurrent_back, RECURRENT_BACK_ARGS) {
     UNPACK(RECURRENT_BACK_ARGS)
     const int wide = U * W, all_panels = (H + wide - 1) / wide, depth = INNER * H;
     const long width = (long)all_panels * wide, whole = (long)B * depth;
-    int row_begin = DOWN * rows, row_end = min(row_begin + rows, B);
-    int panel_begin = ACROSS * panels, panel_end = min(panel_begin + panels, all_panels);
+    int row_begin = PART_OF_ITEMS * rows, row_end = min(row_begin + rows, B);
+    int panel_begin = PART_OF_PANELS * panels, panel_end = min(panel_begin + panels, all_panels);
     __global S *state = state_base + state_offset, *left_h = state + 2 * whole, *left_c = left_h + B * width;
     __global const MEMORY(DT) *saved = saved_base + saved_offset;
 #if !GIVEN

@@ -39,18 +39,18 @@ typedef struct method {
     int wide;  /* elements of a wide load */
     int span;  /* blocks whose depths are found at a time: SPAN of the kernels */
     int n_shapes;
-    shape shape[5];
+    shape shape[6];
 } method;
 
 static const clef__knob tile_knobs[] = {
-    [CLEF__TILE_SHAPE] = {"shape", true, {1, 2, 3, 4, 5}}, /* a row of the tables below */
+    [CLEF__TILE_SHAPE] = {"shape", true, {1, 2, 3, 4, 5, 6}}, /* a row of the tables below */
     [CLEF__TILE_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
     [CLEF__TILE_LIBRARY] = {"library", false, {1}},
 };
 
 /* clang-format off */
 #define TILE(shape, splits) {"gpu_64 gpu gpu_16", {{shape, splits}}}
-static const clef__knob_seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0), TILE(4, 0), TILE(5, 0),
+static const clef__knob_seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0), TILE(4, 0), TILE(5, 0), TILE(6, 0),
                                         TILE(0, 2), TILE(0, 4), TILE(0, 8), TILE(1, 4), TILE(5, 4)};
 /* clang-format on */
 
@@ -71,8 +71,8 @@ const clef__family clef__matrix_family = {.name = "matrix",
 
 /* clang-format off */
 static const method plain = {
-    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .pad = 4, .wide = 4, .span = 32, .n_shapes = 5,
-    .shape = {{16, 16, 8, 8, 16, 1}, {16, 8, 8, 8, 8, 1.15}, {8, 16, 8, 8, 8, 1.15}, {8, 16, 8, 4, 8, 1.4}, {8, 8, 4, 4, 8, 2.2}}};
+    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .pad = 4, .wide = 4, .span = 32, .n_shapes = 6,
+    .shape = {{16, 16, 8, 8, 16, 1}, {16, 16, 8, 8, 8, 1}, {16, 8, 8, 8, 8, 1.15}, {8, 16, 8, 8, 8, 1.15}, {8, 16, 8, 4, 8, 1.4}, {8, 8, 4, 4, 8, 2.2}}};
 static const method by_matrix_units = {
     .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .pad = 8, .wide = 8,
     .span = 16, .n_shapes = 5,
@@ -121,11 +121,15 @@ static size_t matrix_bytes(const shape *s, bool emulated) {
     return (block > slab ? block : slab) + (emulated ? exchange : 0);
 }
 
-static bool tile_fits(const clef__lowering *lw, const method *by, const shape *s, size_t element) {
+/* With blocks of 16 and addresses from tables, tile.cl would want more than 128 registers. */
+static bool tile_fits(const clef__lowering *lw, const tiling *t, const shape *s) {
     const clef_device_info *info = clef__lower_device(lw);
+    const method *by = t->by;
+    size_t element = (size_t)t->element;
     int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(lw)->block / (element > 4 ? 2 : 1);
     size_t tables = (size_t)(m + n + 2 * by->span * s->depth + PLACE_INTS) * sizeof(int32_t);
     size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(s, clef__lower_matrix_unit(lw) == CLEF__EMULATED);
+    if (by == &plain && s->depth > 8 && !t->flat) return false;
     return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
 
@@ -161,7 +165,7 @@ static int64_t choose_splits(const clef__lowering *lw, const tiling *t, const sh
 static bool choose_shape(const clef__lowering *lw, tiling *t) {
     for (int i = 0; i < t->by->n_shapes; i++) {
         const shape *s = &t->by->shape[i];
-        if (!tile_fits(lw, t->by, s, (size_t)t->element)) continue;
+        if (!tile_fits(lw, t, s)) continue;
         double seconds = seconds_of(lw, t, s, choose_splits(lw, t, s, 0));
         if (t->shape && seconds >= t->seconds) continue;
         t->shape = s;
@@ -172,8 +176,7 @@ static bool choose_shape(const clef__lowering *lw, tiling *t) {
 
 static void partition(const clef__lowering *lw, const clef__knobs *knobs, tiling *t) {
     int tuned = knobs->value[CLEF__TILE_SHAPE];
-    if (tuned > 0 && tuned <= t->by->n_shapes && tile_fits(lw, t->by, &t->by->shape[tuned - 1], (size_t)t->element))
-        t->shape = &t->by->shape[tuned - 1];
+    if (tuned > 0 && tuned <= t->by->n_shapes && tile_fits(lw, t, &t->by->shape[tuned - 1])) t->shape = &t->by->shape[tuned - 1];
     t->tiles_m = clef__ceil_div(t->m, t->shape->gm * t->shape->rm);
     t->tiles_n = clef__ceil_div(t->n, t->shape->gn * t->shape->rn);
     int64_t splits = choose_splits(lw, t, t->shape, knobs->value[CLEF__TILE_SPLITS]);
@@ -258,10 +261,11 @@ static const method *choose_method(const clef__lowering *lw, const clef__gemm *g
     const shape *smallest = &by_matrix_units.shape[by_matrix_units.n_shapes - 1];
     clef_dtype type = clef__gemm_type(g->a.dtype);
     bool can = type != g->a.dtype && g->a.dtype == g->b.dtype && clef__lower_matrix_unit(lw);
-    return can && tile_fits(lw, &by_matrix_units, smallest, clef_dtype_size(type)) ? &by_matrix_units : &plain;
+    const tiling least = {.by = &by_matrix_units, .element = (double)clef_dtype_size(type)};
+    return can && tile_fits(lw, &least, smallest) ? &by_matrix_units : &plain;
 }
 
-/* Joins the levels of k.  False where no tile fits. */
+/* Joins the levels of k and chooses how operands are loaded and the tile.  False where none fits. */
 static bool begin(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     *t = (tiling){.by = choose_method(lw, g),
                   .m = g->m[0] * g->m[1] * g->m[2],
@@ -270,6 +274,7 @@ static bool begin(const clef__lowering *lw, clef__gemm *g, tiling *t) {
                   .batch = g->z[0] * g->z[1],
                   .element = (double)clef_dtype_size(clef__gemm_type(g->c.dtype))};
     clef__merge_levels(g->k, g->a_k, g->b_k);
+    choose_loads(g, t);
     return countable(g, t) && choose_shape(lw, t);
 }
 
@@ -295,7 +300,6 @@ static void lower(const clef__lowering *lw) {
     tiling t;
     begin(lw, g, &t);
     partition(lw, &g->knobs, &t);
-    choose_loads(g, &t);
     if (t.splits == 1) multiply(lw, g, &t, 0);
     else multiply_in_splits(lw, g, &t);
 }
