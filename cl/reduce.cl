@@ -34,7 +34,10 @@
 #define A COMPUTE(AT)
 #define V VEC(A, W)
 #include "lanes.h"
-#ifndef VALUE
+#ifdef VALUE /* computed where it is read */
+#define AT_ONCE 4
+#else
+#define AT_ONCE 8
 #define INPUTS __global const MEMORY(DT) *x, long x_at
 #define PASSED x, x_at
 #define VALUE(n, i) LOAD(DT, n, x, x_at + (i))
@@ -118,31 +121,39 @@ ROWS_KERNEL(reduce_rows, REDUCE_ROWS_ARGS) {
 
 #if STRIP == 0
 /* For devices that read in one go what work-items side by side ask for, and wait long for it: every work-item goes down its column, or
-   vector of columns, with loads of eight lines under way at a time, of four near the end (there the last line stands for those behind
-   it, and is not joined). */
+   vector of columns, with loads of AT_ONCE lines under way at a time (four where each line is of several), of four near the end (there the
+   last line stands for those behind it, and is not joined).  No compiler should unroll these loops once more: a group of 256 has no registers for it. */
 #define LINE(lanes, k) READ(lanes, p + (k) * pace)
 #define LINE_OR_NONE(lanes, k) (i + (k) < lines ? last##k : (VEC(A, lanes))(START))
 #define JOIN_FOUR(lanes, r, a, b, c, d)                                                          \
     VEC(A, lanes) r = JOIN(a, b), r##_ = JOIN(c, d);                                             \
     r = JOIN(r, r##_);
+#if AT_ONCE == 8
+#define LOAD_MORE(lanes) VEC(A, lanes) v4 = LINE(lanes, 4), v5 = LINE(lanes, 5), v6 = LINE(lanes, 6), v7 = LINE(lanes, 7);
+#define JOIN_MORE(lanes, r)                                                                      \
+    JOIN_FOUR(lanes, t, v4, v5, v6, v7)                                                          \
+    r = JOIN(r, t);
+#else
+#define LOAD_MORE(lanes)
+#define JOIN_MORE(lanes, r)
+#endif
 #define DEFINE_JOIN_LINES(lanes)                                                                 \
     static VEC(A, lanes) CAT(join_lines_, lanes)(INPUTS, long p, long lines, long pace) {        \
         VEC(A, lanes) total = (VEC(A, lanes))(START);                                            \
         long i = 0;                                                                              \
-        while (i + 8 <= lines) {                                                                 \
+        PLAIN_LOOP while (i + AT_ONCE <= lines) {                                                \
             VEC(A, lanes) s = (VEC(A, lanes))(START);                                            \
-            long stop = min(lines, i + 8 * BLOCK);                                               \
-            for (; i + 8 <= stop; i += 8, p += 8 * pace) {                                       \
+            long stop = min(lines, i + AT_ONCE * BLOCK);                                         \
+            PLAIN_LOOP for (; i + AT_ONCE <= stop; i += AT_ONCE, p += AT_ONCE * pace) {          \
                 VEC(A, lanes) v0 = LINE(lanes, 0), v1 = LINE(lanes, 1), v2 = LINE(lanes, 2), v3 = LINE(lanes, 3); \
-                VEC(A, lanes) v4 = LINE(lanes, 4), v5 = LINE(lanes, 5), v6 = LINE(lanes, 6), v7 = LINE(lanes, 7); \
+                LOAD_MORE(lanes)                                                                 \
                 JOIN_FOUR(lanes, r, v0, v1, v2, v3)                                              \
-                JOIN_FOUR(lanes, t, v4, v5, v6, v7)                                              \
-                r = JOIN(r, t);                                                                  \
+                JOIN_MORE(lanes, r)                                                              \
                 s = JOIN(s, r);                                                                  \
             }                                                                                    \
             total = JOIN(total, s);                                                              \
         }                                                                                        \
-        for (; i < lines; i += 4, p += 4 * pace) {                                               \
+        PLAIN_LOOP for (; i < lines; i += 4, p += 4 * pace) {                                    \
             long end = lines - 1 - i;                                                            \
             VEC(A, lanes) v0 = LINE(lanes, 0), last1 = LINE(lanes, min(1L, end)), last2 = LINE(lanes, min(2L, end)), \
                           last3 = LINE(lanes, min(3L, end));                                     \

@@ -70,7 +70,7 @@ static clef_tensor *inverse_deviation(clef_tensor *var, double eps) { return cle
    One kernel each way while a row stays in the cache (cl/norm.cl).  Longer rows, and gradients that will be differentiated again,
    are written in other expressions.  RMS norm is layer norm that is not centred: its mean is 0, and it has no bias. */
 
-enum { LONGEST_ROW = 1 << 16, PART_ROWS = 16, MOST_PARTS = 64 };
+enum { LONGEST_ROW = 1 << 16 };
 
 typedef struct layer_attributes {
     int64_t n_dims, parts; /* backward: into how many parts the rows are cut for the sums of weight and bias; 0: no sums */
@@ -174,6 +174,14 @@ static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
     return (int)n_dims;
 }
 
+/* Into how many parts rows are cut, none of them empty: each has sums of its own, which are written and read once more.  A part is a work-item's
+   on a CPU and a work-group's on a GPU, of which hundreds are wanted. */
+static int64_t count_parts(clef_tensor *x, int64_t rows) {
+    bool wide = clef__device_profile(clef__device_at(clef_tensor_context(x), clef_tensor_device(x)))->wide_items;
+    int64_t parts = wide ? clef__smaller(clef__ceil_div(rows, 16), 64) : clef__smaller(clef__ceil_div(rows, 4), 512);
+    return parts ? clef__ceil_div(rows, clef__ceil_div(rows, parts)) : 0;
+}
+
 /* dx, and those of weight and bias, as far as there are n inputs. */
 static void layer_gradient_in_one(clef_tensor *const *x, int n, clef_tensor *g, const layer_attributes *forward, const bool *wanted,
                                   clef_tensor **dx) {
@@ -181,8 +189,7 @@ static void layer_gradient_in_one(clef_tensor *const *x, int n, clef_tensor *g, 
     clef_shape shape = clef_tensor_shape(x[0]);
     int64_t rows = clef_shape_numel(shape) / row_length(shape, forward->n_dims);
     layer_attributes a = *forward;
-    if (affine && (wanted[1] || (n > 2 && wanted[2]))) a.parts = clef__smaller(clef__ceil_div(rows, PART_ROWS), MOST_PARTS);
-    if (a.parts) a.parts = clef__ceil_div(rows, clef__ceil_div(rows, a.parts)); /* none of them empty */
+    if (affine && (wanted[1] || (n > 2 && wanted[2]))) a.parts = count_parts(x[0], rows);
     clef_tensor *in[] = {clef__to_wide(x[0]), clef__to_wide(g), affine ? x[1] : NULL};
     clef_tensor *out[3];
     const clef_op *op = a.centred ? &op_layer_backward : &op_rms_backward;
