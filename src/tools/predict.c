@@ -6,9 +6,9 @@
 
    rate: of the compute unit that has most work-groups, ⌈groups / units⌉, the least of what it multiplies, what it issues (loops.def tells
    how many instructions go with a multiply-add), what its local memory delivers, and what so many work-items keep in flight: each of
-   their sums waits LATENCY cycles for itself.  Bytes are those of the operands and results, each once, from memory.
+   their sums waits LATENCY cycles for itself; of that, what such a loop was seen to reach.  Bytes are those of the operands and results, each once, from memory.
 
-   What it leaves out: waiting at barriers, operands that are read again or are still in a cache, clocks that change. */
+   What it leaves out: work-items that go along memory alone, operands that are read again or are still in a cache, clocks that change. */
 #include "bench.h"
 #include <math.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ enum { LATENCY = 4 };
 
 typedef struct loop {
     const char *kernel;
-    double sums, registers, each, nvidia, other, bytes;
+    double sums, registers, each, nvidia, other, bytes, reached;
 } loop;
 
 typedef struct gpu {
@@ -84,7 +84,7 @@ static double rate_of(const gpu *g, const loop *l, double items) {
     double rate = l->each > 1 ? g->matrix : g->fma;
     rate = fmin(rate, g->issue * l->each / instructions(g, l));
     if (l->bytes > 0) rate = fmin(rate, g->local_bytes / l->bytes);
-    return fmin(rate, items * l->sums / LATENCY);
+    return l->reached * fmin(rate, items * l->sums / LATENCY);
 }
 
 static double issue_seconds(const gpu *g, const clef_planned_launch *launch) {
