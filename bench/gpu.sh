@@ -67,7 +67,7 @@ find_driver() {
     cp /etc/OpenCL/vendors/*.icd "$out/work/vendors/" 2>/dev/null
     { echo "$OCL_ICD_FILENAMES" | tr ':' '\n' | grep -v '\.icd$'; find_libraries; } | while read -r library; do
         name=$(basename "$library")
-        [ -z "$name" ] || grep -qs "${name%%.so*}\.so" "$out"/work/vendors/*.icd || echo "$library" >"$out/work/vendors/$name.icd"
+        [ -z "$name" ] || grep -qsE "(^|/)${name%%.so*}\.so" "$out"/work/vendors/*.icd || echo "$library" >"$out/work/vendors/$name.icd"
     done
     export OCL_ICD_VENDORS="$out/work/vendors"
 }

@@ -33,7 +33,10 @@
 #if TEAM > 1
 #define MEMBER ((long)get_local_id(0))
 #define FIRST_ROW ((long)get_group_id(0) * per)
-#define ROWS_KERNEL(name, LIST) KERNEL_WITH(GROUP_OF(TEAM), name, LIST)
+#ifndef ROWS_SIZE
+#define ROWS_SIZE GROUP_OF /* or what a file has in its place */
+#endif
+#define ROWS_KERNEL(name, LIST) KERNEL_WITH(ROWS_SIZE(TEAM), name, LIST)
 #define TEAM_CELLS __local A team_cells[TEAM];
 #define TEAM_ROOT (TEAM == 64 ? 8 : 16) /* the first so many join TEAM / TEAM_ROOT cells each, then all join theirs */
 #define DEFINE_TEAM_FOLD(name, JOIN)                                                             \

@@ -86,11 +86,11 @@ def clang(target, source, options, out):
 def require_sizes(source, options, ptx):
     """Writes into PTX what NVIDIA's compiler makes of reqd_work_group_size and clang does not: with .reqntid, ptxas limits no registers."""
     text = run([TOOLS.clang, "-x", "cl", "-E", "-P", "-w", "-D_OPENCL_H_", *options, source])
-    sizes = re.findall(r"reqd_work_group_size\(([\s\d()+*/-]+), *1, *1\)\)\) *void (\w+)\(", text)
+    sizes = re.findall(r"reqd_work_group_size\(([\s\d()+*/-]+),\s*1,\s*1\)\)\)\s*void\s+(\w+)\(", text)
     with open(ptx) as f:
         assembly = f.read()
     for size, name in sizes:
-        items = eval(size)  # digits and operators alone
+        items = int(eval(size))  # digits and operators alone
         assembly = re.sub(rf"(\.entry {name}\([^)]*\))", rf"\1\n.reqntid {items}, 1, 1", assembly)
     with open(ptx, "w") as f:
         f.write(assembly)

@@ -72,7 +72,7 @@ const clef__family clef__matrix_family = {.name = "matrix",
 /* clang-format off */
 static const method plain = {
     .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .pad = 4, .wide = 4, .span = 32, .n_shapes = 6,
-    .shape = {{16, 16, 8, 8, 16, 1}, {16, 16, 8, 8, 8, 1}, {16, 8, 8, 8, 8, 1.15}, {8, 16, 8, 8, 8, 1.15}, {8, 16, 8, 4, 8, 1.4}, {8, 8, 4, 4, 8, 2.2}}};
+    .shape = {{16, 16, 8, 8, 8, 1}, {16, 8, 8, 8, 8, 1.15}, {8, 16, 8, 8, 8, 1.15}, {8, 16, 8, 4, 8, 1.4}, {8, 8, 4, 4, 8, 2.2}, {16, 16, 8, 8, 16, 0.99}}};
 static const method by_matrix_units = {
     .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .pad = 8, .wide = 8,
     .span = 16, .n_shapes = 5,

@@ -139,12 +139,14 @@ static void launch_scatter(const clef__lowering *lw, clef__operand y, clef__axes
     clef__operand x = widened(lw, clef__lower_in_dense(lw, 2, NULL), node->input[2]->shape, y.dtype);
     int64_t columns = to.outer * to.inner, wanted = clef__lower_items(lw, columns * from.n, 1024);
     int64_t parts = wanted / columns < 1 ? 1 : wanted / columns > to.n ? to.n : wanted / columns;
+    int64_t rows = clef__ceil_div(to.n, parts);
+    parts = clef__ceil_div(to.n, rows);
     begin_rows(lw, "scatter", y.dtype, index.dtype, 0);
     clef__launch_define(lw, "ADDS", "%d", adds);
     /* clang-format off */
     scatter_args args = {
         .x = x, .index = index, .y = y, .n = to.n, .m = from.n, .inner = to.inner,
-        .rows = clef__ceil_div(to.n, parts), .parts = parts, .units = clef__lower_units(lw, columns * parts, from.n),
+        .rows = rows, .parts = parts, .units = clef__lower_units(lw, columns * parts, from.n),
     };
     /* clang-format on */
     pass_scatter(lw, &args);

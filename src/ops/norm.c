@@ -175,10 +175,11 @@ static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
 }
 
 /* Into how many parts rows are cut, none of them empty: each has sums of its own, which are written and read once more.  A part is a work-item's
-   on a CPU and a work-group's on a GPU, of which hundreds are wanted. */
-static int64_t count_parts(clef_tensor *x, int64_t rows) {
+   on a CPU and a work-group's on a GPU, of which hundreds are wanted, as far as the sums of long rows do not take much memory. */
+static int64_t count_parts(clef_tensor *x, int64_t rows, int64_t n) {
     bool wide = clef__device_profile(clef__device_at(clef_tensor_context(x), clef_tensor_device(x)))->wide_items;
-    int64_t parts = wide ? clef__smaller(clef__ceil_div(rows, 16), 64) : clef__smaller(clef__ceil_div(rows, 4), 512);
+    int64_t most = wide ? 64 : clef__larger(clef__smaller(512, (1 << 21) / n), 64);
+    int64_t parts = clef__smaller(clef__ceil_div(rows, wide ? 16 : 4), most);
     return parts ? clef__ceil_div(rows, clef__ceil_div(rows, parts)) : 0;
 }
 
@@ -189,7 +190,7 @@ static void layer_gradient_in_one(clef_tensor *const *x, int n, clef_tensor *g, 
     clef_shape shape = clef_tensor_shape(x[0]);
     int64_t rows = clef_shape_numel(shape) / row_length(shape, forward->n_dims);
     layer_attributes a = *forward;
-    if (affine && (wanted[1] || (n > 2 && wanted[2]))) a.parts = count_parts(x[0], rows);
+    if (affine && (wanted[1] || (n > 2 && wanted[2]))) a.parts = count_parts(x[0], rows, row_length(shape, forward->n_dims));
     clef_tensor *in[] = {clef__to_wide(x[0]), clef__to_wide(g), affine ? x[1] : NULL};
     clef_tensor *out[3];
     const clef_op *op = a.centred ? &op_layer_backward : &op_rms_backward;
