@@ -77,14 +77,13 @@ clef__cut clef__cut_of(const clef__lowering *lw, clef__axes axes, int64_t splits
     return cut;
 }
 
-void clef__launch_cut(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes) {
-    int team = column_team(lw, axes);
-    if (team == 1) {
-        clef__launch_reduction(lw, file, kernel, dtype, axes);
+void clef__launch_cut(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, const clef__cut *cut) {
+    if (cut->team == 1) {
+        clef__launch_reduction(lw, file, kernel, dtype, (clef__axes){1, cut->n, cut->inner});
         return;
     }
     clef__launch_lanes(lw, file, kernel, dtype, 1);
-    clef__launch_define(lw, "TEAM", "%d", team);
+    clef__launch_define(lw, "TEAM", "%d", cut->team);
     define_strip(lw);
 }
 
@@ -104,7 +103,7 @@ static void define_join(const clef__lowering *lw, const char *token, clef_dtype 
 static void launch_reduce(const clef__lowering *lw, const char *token, clef__operand x, clef__operand y, clef_dtype joined,
                           clef__axes axes, int64_t splits, int64_t divide) {
     clef__cut cut = clef__cut_of(lw, axes, splits);
-    clef__launch_cut(lw, "reduce.cl", axes.inner == 1 ? "reduce_rows" : "reduce_columns", x.dtype, axes);
+    clef__launch_cut(lw, "reduce.cl", axes.inner == 1 ? "reduce_rows" : "reduce_columns", x.dtype, &cut);
     define_join(lw, token, joined, y.dtype);
     if (axes.inner == 1) {
         reduce_rows_args args = {.x = x, .x_lanes = cut.lanes, .y = y, .divide = divide, .cut = cut};

@@ -38,7 +38,7 @@ typedef struct clef__cut {
 } clef__cut;
 clef__cut clef__cut_of(const clef__lowering *lw, clef__axes axes, int64_t splits);
 /* Begins a launch of a kernel that goes about them so, and may have columns of teams (cl/lanes.h); and its end. */
-void clef__launch_cut(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, clef__axes axes);
+void clef__launch_cut(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, const clef__cut *cut);
 void clef__launch_end_cut(const clef__lowering *lw, const clef__cut *cut);
 /* Into how many splits axes.n is partitioned so that the device has enough to do; none is empty. */
 int64_t clef__reduce_splits(const clef__lowering *lw, clef__axes axes);

@@ -133,14 +133,19 @@ static clef__operand widened(const clef__lowering *lw, clef__operand x, clef_sha
     return wide;
 }
 
+/* Rows that a part of y's n rows has, and how many such parts there are, none of them empty: about `wanted`. */
+static int64_t rows_of_part(int64_t n, int64_t wanted, int64_t *parts) {
+    int64_t rows = clef__ceil_div(n, wanted < 1 ? 1 : wanted > n ? n : wanted);
+    *parts = clef__ceil_div(n, rows);
+    return rows;
+}
+
 static void launch_scatter(const clef__lowering *lw, clef__operand y, clef__axes to, clef__axes from, bool adds) {
     const clef__node *node = clef__lower_node(lw);
     clef__operand index = clef__lower_in_dense(lw, 1, NULL);
     clef__operand x = widened(lw, clef__lower_in_dense(lw, 2, NULL), node->input[2]->shape, y.dtype);
-    int64_t columns = to.outer * to.inner, wanted = clef__lower_items(lw, columns * from.n, 1024);
-    int64_t parts = wanted / columns < 1 ? 1 : wanted / columns > to.n ? to.n : wanted / columns;
-    int64_t rows = clef__ceil_div(to.n, parts);
-    parts = clef__ceil_div(to.n, rows);
+    int64_t columns = to.outer * to.inner, parts;
+    int64_t rows = rows_of_part(to.n, clef__lower_items(lw, columns * from.n, 1024) / columns, &parts);
     begin_rows(lw, "scatter", y.dtype, index.dtype, 0);
     clef__launch_define(lw, "ADDS", "%d", adds);
     /* clang-format off */
@@ -306,11 +311,8 @@ static void launch_index_add(const clef__lowering *lw, clef__operand y, clef__ax
     clef__operand index = clef__lower_in_dense(lw, 1, NULL);
     clef__operand x = widened(lw, clef__lower_in_dense(lw, 0, NULL), clef__lower_node(lw)->input[0]->shape, y.dtype);
     int lanes = clef__lower_lanes(lw, to.inner);
-    int64_t blocks = clef__ceil_div(to.inner, lanes), columns = to.outer * blocks;
-    int64_t parts = clef__lower_items(lw, to.outer * m * to.inner, 1024) / columns;
-    parts = parts < 1 ? 1 : parts > to.n ? to.n : parts;
-    int64_t rows = clef__ceil_div(to.n, parts);
-    parts = clef__ceil_div(to.n, rows);
+    int64_t blocks = clef__ceil_div(to.inner, lanes), columns = to.outer * blocks, parts;
+    int64_t rows = rows_of_part(to.n, clef__lower_items(lw, to.outer * m * to.inner, 1024) / columns, &parts);
     begin_rows(lw, "add_rows", y.dtype, index.dtype, lanes);
     /* clang-format off */
     add_rows_args args = {

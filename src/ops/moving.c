@@ -59,7 +59,7 @@ static void set_rows(const clef__lowering *lw, move_window_args *args, const cle
     bool wide = clef__lower_profile(lw)->wide_items;
     args->block = wide ? 4096 : lanes, args->blocks = clef__ceil_div(args->columns, args->block);
     args->units = rows * args->blocks;
-    int64_t items = clef__lower_items(lw, args->units, wide ? clef__larger(1, 4096 / args->columns) : 1);
+    int64_t items = clef__lower_items(lw, args->units, clef__larger(1, 4096 / args->columns));
     args->per = clef__ceil_div(args->units, items);
 }
 

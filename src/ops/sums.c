@@ -50,7 +50,7 @@ static clef__operand spread_mean(const clef__lowering *lw, clef_shape shape, con
 static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, const clef__operand *y,
                         clef__axes axes, int64_t splits) {
     clef__cut cut = clef__cut_of(lw, axes, splits);
-    clef__launch_cut(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, axes);
+    clef__launch_cut(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, &cut);
     clef__launch_define(lw, "OWN", "%d", clef__lower_node(lw)->op == &op_own_sums);
     if (axes.inner == 1) {
         sum_rows_args args = {.x = x, .g = g, .m = m, .y0 = y[0], .y1 = y[1], .cut = cut};

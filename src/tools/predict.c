@@ -6,7 +6,8 @@
 
    rate: of the compute unit that has most work-groups, ⌈groups / units⌉, the least of what it multiplies, what it issues (loops.def tells
    how many instructions go with a multiply-add), what its local memory delivers, and what so many work-items keep in flight: each of
-   their sums waits LATENCY cycles for itself; of that, what such a loop was seen to reach.  Bytes are those of the operands and results, each once, from memory.
+   their sums waits LATENCY cycles for itself; of that, what such a loop was seen to reach.  Bytes are those of the operands and
+   results, each once, from memory.
 
    What it leaves out: work-items that go along memory alone, operands that are read again or are still in a cache, clocks that change. */
 #include "bench.h"
