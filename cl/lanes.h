@@ -72,7 +72,7 @@
 /* ---- columns of a team ----
    A team may share `across` columns of [n, inner] (a power of two, at most TEAM): so many members stand side by side, one column each,
    and the others below them; line r is for those in row r modulo DOWN(across).  OF_COLUMN(name, across, v) joins what the members of
-   each column found and gives it to the topmost one. */
+   each column found and gives it to all of them: every member must come there. */
 #define DOWN(across) (TEAM / (across))
 #if TEAM > 1
 #define DEFINE_COLUMN_FOLD(name, JOIN)                                                           \
@@ -87,6 +87,8 @@
                 cells[member] = v;                                                               \
             }                                                                                    \
         }                                                                                        \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                            \
+        v = cells[member % across];                                                              \
         barrier(CLK_LOCAL_MEM_FENCE); /* before the next use of the cells */                     \
         return v;                                                                                \
     }

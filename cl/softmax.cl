@@ -3,6 +3,7 @@
    rows: inner = 1, W lanes along n; a row comes from memory once and is read again from the cache.
    columns: a work-item goes down a block of them, eight lines at a time, with what it knows of each column in the first-level
    cache; then up again with the results, while the last of the lines are still in some cache.  Long ones go in three launches.
+   Columns that a team shares: softmax_teams.cl.
    A unit of work is a row, or `block` columns; a work-item, or a team for rows (lanes.h), takes `per` units.
    Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes.
    STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers.  PAST: long columns' results are whole
@@ -16,9 +17,6 @@
 #endif
 #ifndef TT
 #define TT i64
-#endif
-#ifndef LOG
-#define LOG 0
 #endif
 #ifndef W
 #define W CLEF_LANES
@@ -39,16 +37,7 @@
 #define V VEC(A, W)
 #include "lanes.h"
 
-#include "exponential.h"
-DEFINE_EXP(1)
-#if W > 1
-DEFINE_EXP(W)
-#endif
-#define exp_double1 exp
-#define exp_double4 exp
-#define exp_double8 exp
-#define exp_double16 exp
-#define EXP(lanes, x) CAT3(exp_, A, lanes)(x)
+#include "softmax.h"
 
 /* Does y hold what is computed in full, so that it can be kept there between two passes? */
 #define EXACT_f32 1
@@ -56,15 +45,6 @@ DEFINE_EXP(W)
 #define EXACT_bf16 0
 #define EXACT_f64 1
 #define EXACT CAT(EXACT_, DT)
-
-/* From x - maximum and what `SCALE` gave. */
-#if LOG
-#define RESULT(lanes, d, s) ((d) - (s))
-#define SCALE(sum) log(sum)
-#else
-#define RESULT(lanes, d, s) (EXP(lanes, d) * (s))
-#define SCALE(sum) (1 / (sum))
-#endif
 
 DEFINE_FOLD(lanes_max, LARGER)
 DEFINE_FOLD(lanes_sum, PLUS)
@@ -160,14 +140,6 @@ ROWS_KERNEL(softmax_rows, SOFTMAX_ROWS_ARGS) {
     }
 }
 
-/* dx = y (g - Σ g y), or for the logarithm g - exp(y) Σ g. */
-#if LOG
-#define PART(g, y) (g)
-#define SLOPE(lanes, g, y, s) ((g) - EXP(lanes, y) * (s))
-#else
-#define PART(g, y) ((g) * (y))
-#define SLOPE(lanes, g, y, s) ((y) * ((g) - (s)))
-#endif
 #define ROW_PART(lanes, T, i) PART(LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i))
 static A row_parts(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, long n) ROW_SUM(ROW_PART)
 #define ROW_SLOPE(lanes, i)                                                                      \
@@ -187,9 +159,8 @@ ROWS_KERNEL(softmax_slope_rows, SOFTMAX_SLOPE_ROWS_ARGS) {
 
 /* ---- columns ---- */
 
-/* What `count` elements, `stride` apart from x[at] on, add to the maximum and to the sum of exponentials about it; about 0 while
-   there was nothing but -inf.  A NaN need not win here, as it reaches the sum. */
-#define ABOUT(top) ((top) == (A)(-INFINITY) ? (A)0 : (top))
+/* What `count` elements, `stride` apart from x[at] on, add to the maximum and to the sum of exponentials about it.  A NaN need not
+   win here, as it reaches the sum. */
 #define JOIN_ELEMENTS(lanes, top, sum, at, stride, count)                                        \
     {                                                                                            \
         VEC(A, lanes) before = top, more = (VEC(A, lanes))((A)0);                                \
@@ -211,7 +182,7 @@ ROWS_KERNEL(softmax_slope_rows, SOFTMAX_SLOPE_ROWS_ARGS) {
     STORE(DT, lanes, dx, at, SLOPE(lanes, LOAD(DT, lanes, g, at), LOAD(DT, lanes, y, at), s));
 
 #if STRIP == 0
-#define STRETCH 16 /* elements, few enough that they are still at hand for the second look */
+#define STRETCH 8 /* elements, few enough that they are still at hand for the second look */
 #define SOFTMAX_COLUMN(lanes, c)                                                                 \
     {                                                                                            \
         VEC(A, lanes) top = (VEC(A, lanes))((A)(-INFINITY)), sum = (VEC(A, lanes))((A)0);        \

@@ -42,6 +42,8 @@ static int column_team(const clef__lowering *lw, clef__axes axes) {
     return large && device->max_work_group >= CLEF__LARGE_TEAM ? CLEF__LARGE_TEAM : CLEF__SMALL_TEAM;
 }
 
+bool clef__has_team_columns(const clef__lowering *lw, clef__axes axes) { return column_team(lw, axes) > 1; }
+
 static int64_t strip_of(const clef__lowering *lw, clef__axes axes) {
     if (axes.inner == 1) return 1;
     if (column_team(lw, axes) > 1) return across_of(axes.inner);

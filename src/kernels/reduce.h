@@ -37,6 +37,8 @@ typedef struct clef__cut {
     int team, lanes; /* work-items that share a block of columns, 1: none; lanes of a row or column */
 } clef__cut;
 clef__cut clef__cut_of(const clef__lowering *lw, clef__axes axes, int64_t splits);
+/* Do teams share columns there? */
+bool clef__has_team_columns(const clef__lowering *lw, clef__axes axes);
 /* Begins a launch of a kernel that goes about them so, and may have columns of teams (cl/lanes.h); and its end. */
 void clef__launch_cut(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, const clef__cut *cut);
 void clef__launch_end_cut(const clef__lowering *lw, const clef__cut *cut);

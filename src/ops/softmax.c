@@ -2,6 +2,7 @@
 #include "ops/ops.h"
 #include "kernels/args.h"
 #include "kernels/reduce.h"
+#include "kernels/softmax_teams.h"
 #include "softmax.args"
 #include <math.h>
 
@@ -100,6 +101,10 @@ static void softmax_launch(const clef__lowering *lw, int logarithm) {
     int order[CLEF_MAX_RANK];
     clef__axes axes;
     clef__operand x = clef__lower_along(lw, (int)a->dim, order, &axes), y = clef__lower_out(lw, order);
+    if (clef__has_team_columns(lw, axes)) {
+        clef__launch_team_softmax(lw, x, y, axes, logarithm);
+        return;
+    }
     if (axes.inner > 1 && clef__lower_profile(lw)->wide_items && too_long(axes)) {
         launch_in_splits(lw, x, y, axes, logarithm);
         return;
@@ -129,6 +134,10 @@ static void slope_launch(const clef__lowering *lw, int logarithm) {
     clef__axes axes;
     clef__operand y = clef__lower_along(lw, (int)a->dim, order, &axes), g = clef__lower_in_dense(lw, 1, order),
                   dx = clef__lower_out(lw, order);
+    if (clef__has_team_columns(lw, axes)) {
+        clef__launch_team_slope(lw, y, g, dx, axes, logarithm);
+        return;
+    }
     bool rows = axes.inner == 1;
     int64_t block = rows ? 1 : columns_of(lw, axes);
     clef__units units = units_of(lw, axes, block);

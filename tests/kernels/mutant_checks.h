@@ -887,7 +887,7 @@ static void picks(void) {
     X(matrix_orders) X(matrix_eights)                                                                                 \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(columns_of_teams) X(softmax_vectors)    \
     X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams)   \
-    X(gru_together) X(lstm_products) X(gru_products)
+    X(softmax_team_columns) X(softmax_team_splits) X(gru_together) X(lstm_products) X(gru_products)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(far_threes) X(few_channels) \

@@ -1,6 +1,7 @@
 /* test_softmax.c — softmax and log-softmax along every dimension and layout, their gradients of first and second order.
    ctest: cost=18 */
 #include "support/numbers.h"
+#include "support/stated_units.h"
 
 /* [outer, n, inner] in double. */
 typedef struct lines {
@@ -106,6 +107,7 @@ Test(softmax, slopes_of_lines) {
     check_slopes(ctx, (lines){3, 19, 1, 0}, CLEF_F32);
     check_slopes(ctx, (lines){2, 5, 7, 0}, CLEF_F32);
     if (!few_kernels()) check_slopes(ctx, (lines){3, 131, 1, 0}, CLEF_F32);
+    check_slopes(ctx, (lines){2, 83, 35, 0}, CLEF_F32); /* on a GPU two teams a row, the second with few columns */
     if (!test_small()) {
         check_slopes(ctx, (lines){2, 40, 83, 0}, CLEF_F32);
         check_slopes(ctx, (lines){1, 17, 1100, 0}, CLEF_F32);
@@ -118,6 +120,43 @@ Test(softmax, slopes_of_lines) {
         check(ctx, CLEF_SHAPE(2, 1100, 70), 1, CLEF_BF16, false);
         if (has_f64(ctx)) check(ctx, CLEF_SHAPE(600, 70), 0, CLEF_F64, false);
     }
+    clef_close(ctx);
+}
+
+/* Columns too few for a device: in splits, the last of them shorter; columns of all -inf and with a NaN in another split. */
+Test(softmax, few_columns) {
+    clef_context *ctx = open_seeded(1);
+    check(ctx, CLEF_SHAPE(3101, 5), 0, CLEF_F32, false);
+    if (!test_small()) {
+        check(ctx, CLEF_SHAPE(5003, 33), 0, CLEF_F32, false);
+        check(ctx, CLEF_SHAPE(7000, 3), 0, CLEF_F16, false);
+        check_slopes(ctx, (lines){1, 3101, 5, 0}, CLEF_F32);
+    }
+    enum { N = 7001, COLUMNS = 3 };
+    float *x = calloc(N * COLUMNS, sizeof *x), *y;
+    for (int i = 0; i < N; i++) x[i * COLUMNS + 1] = -INFINITY;
+    x[900 * COLUMNS + 2] = NAN;
+    y = values(clef_softmax(clef_from_host(ctx, CLEF_SHAPE(N, COLUMNS), CLEF_F32, x), 0));
+    for (int i = 0; i < N; i++) {
+        cr_assert(fabsf(y[i * COLUMNS] - 1.0f / N) < 1e-8f, "%d: %g", i, (double)y[i * COLUMNS]);
+        cr_assert(isnan(y[i * COLUMNS + 1]) && isnan(y[i * COLUMNS + 2]), "%d", i);
+    }
+    free(x), free(y);
+    clef_close(ctx);
+}
+
+/* On a GPU of many units there are more splits than members one below the other. */
+Test(softmax, many_splits) {
+    if (test_small()) cr_skip_test("many elements: not on a slow device (CLEF_TEST_SMALL)");
+    stated_units = 16;
+    clef_context *ctx = open_as_gpu();
+    check(ctx, CLEF_SHAPE(8200, 33), 0, CLEF_F32, false);
+    enum { N = 8200, COLUMNS = 33, HIGH = 2900 }; /* in some split, by far the largest */
+    float *x = calloc(N * COLUMNS, sizeof *x), *y;
+    x[HIGH * COLUMNS + 7] = 300;
+    y = values(clef_softmax(clef_from_host(ctx, CLEF_SHAPE(N, COLUMNS), CLEF_F32, x), 0));
+    for (int i = 0; i < N; i++) cr_assert(y[i * COLUMNS + 7] == (i == HIGH), "%d: %g", i, (double)y[i * COLUMNS + 7]);
+    free(x), free(y);
     clef_close(ctx);
 }
 
