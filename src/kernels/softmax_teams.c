@@ -15,10 +15,10 @@ static void begin(const clef__lowering *lw, const char *kernel, clef_dtype dtype
     clef__launch_define(lw, "LOG", "%d", logarithm);
 }
 
-/* The teams of one launch, or where these would leave half of the device idle, columns in splits. */
+/* The teams of one launch; where these are fewer than two to a compute unit, which has then too few loads under way, columns in splits. */
 static clef__cut cut_of(const clef__lowering *lw, clef__axes axes) {
     clef__cut whole = clef__cut_of(lw, axes, 1);
-    if (2 * whole.units.n > clef__lower_device(lw)->compute_units) return whole;
+    if (whole.units.n >= 2 * (int64_t)clef__lower_device(lw)->compute_units) return whole;
     return clef__cut_of(lw, axes, clef__reduce_splits(lw, axes));
 }
 
