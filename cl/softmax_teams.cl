@@ -158,12 +158,12 @@ ROWS_KERNEL(team_whole, TEAM_WHOLE_ARGS) {
         __global const MEMORY(AT) *tops = top_base + top_offset + at, *sums = sum_base + sum_offset + at;
         joined found = {-INFINITY, 0};
         for (long i = 0; i < lines; i++) {
-            A top = LOAD(AT, 1, tops, i * pace);
-            found.top = fmax(found.top, top);
+            A v = LOAD(AT, 1, tops, i * pace);
+            found.top = fmax(found.top, v);
         }
-        A about = ABOUT(OF_COLUMN(max, across, found.top));
-        for (long i = 0; i < lines; i++) found.sum += LOAD(AT, 1, sums, i * pace) * EXP(1, LOAD(AT, 1, tops, i * pace) - about);
-        A sum = OF_COLUMN(sum, across, found.sum);
+        A own = ABOUT(found.top);
+        for (long i = 0; i < lines; i++) found.sum += LOAD(AT, 1, sums, i * pace) * EXP(1, LOAD(AT, 1, tops, i * pace) - own);
+        JOIN_MEMBERS(found)
         if (LEADS_COLUMN) {
             STORE(AT, 1, about_base, about_offset + COLUMN_AT, about);
             STORE(AT, 1, scale_base, scale_offset + COLUMN_AT, SCALE(sum));
