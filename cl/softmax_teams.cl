@@ -78,9 +78,8 @@ static joined join_lines(__global const MEMORY(DT) *x, long lines, long pace) {
     return found;
 }
 
-/* y may lie where x does, so every load comes before a store. */
-#define PUT_LINE(k)                                                                              \
-    if (k <= last) STORE(DT, 1, y, STEP(k), RESULT(1, v##k - about, scale));
+/* y may lie where x does, so every load comes before a store; the last line is stored again for those behind it. */
+#define PUT_LINE(k) STORE(DT, 1, y, STEP(k), RESULT(1, v##k - about, scale));
 static void put_lines(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, long lines, long pace, A about, A scale) {
     for (long i = 0; i < lines; i += 8) {
         const int last = LAST;
@@ -103,8 +102,7 @@ static A sum_parts(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, l
     return sum;
 }
 
-#define PUT_SLOPE(k)                                                                             \
-    if (k <= last) STORE(DT, 1, dx, STEP(k), SLOPE(1, g##k, y##k, s));
+#define PUT_SLOPE(k) STORE(DT, 1, dx, STEP(k), SLOPE(1, g##k, y##k, s));
 static void put_slopes(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, __global MEMORY(DT) *dx, long lines, long pace, A s) {
     for (long i = 0; i < lines; i += 8) {
         const int last = LAST;
