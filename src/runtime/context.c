@@ -53,6 +53,7 @@ static void close_device(clef__device *d) {
     clef__programs_close(d);
     clef__codes_close(d);
     clef__visits_forget(d);
+    clef__ahead_close(d);
     if (alive && d->visits) clReleaseCommandQueue(d->visits);
     if (alive && d->beside) clReleaseCommandQueue(d->beside);
     if (alive && d->queue) clReleaseCommandQueue(d->queue);

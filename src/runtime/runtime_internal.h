@@ -312,6 +312,12 @@ typedef struct {
     double watched, slept; /* seconds of the shortest trial of either kind */
 } clef__waits;
 
+/* ahead.c */
+typedef struct {
+    unsigned launches; /* since the mark */
+    cl_event mark;     /* NULL: there is none */
+} clef__ahead;
+
 struct clef__device {
     clef_context *ctx;
     int number; /* within its context */
@@ -326,6 +332,7 @@ struct clef__device {
     bool gates_asked, has_gates; /* visit.c */
     bool unsettled;              /* copies or reads may still run that nobody waits for (clef__settle) */
     clef__waits waits;
+    clef__ahead ahead;
     clef_device_info info, planned; /* planned: with clef_options.sum_units */
     clef__profile profile;
     bool matrix_asked;
@@ -400,6 +407,9 @@ bool clef__has_room(void);
 cl_int clef__queue_wait(cl_command_queue queue);
 /* Waits for an event of the device's queue. */
 cl_int clef__event_wait(clef__device *device, cl_event event);
+
+/* ---- ahead.c ---- */
+void clef__ahead_close(clef__device *device);
 
 /* ---- events.c ---- */
 /* With these properties, and profiling where that is traced. */

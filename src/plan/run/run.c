@@ -226,6 +226,7 @@ clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *are
     }
     clef__derived_end(ctx, plan, g, launched);
     unbind_values(plan);
+    for (int d = 0; d < clef__context_devices(ctx); d++) clef__ahead_limit(clef__device_at(ctx, d));
     return status;
 }
 
