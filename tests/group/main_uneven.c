@@ -1,7 +1,7 @@
 /* Ranks of unequal speed (support/slow_device.c, preloaded): shares of a batch that follow measured speed; parameters as one rank's, whatever the
    shares; a device that becomes slower; one that is too slow for any items; checkpoints.  And the rule alone, without devices.
    CLEF_TEST_ALL=1, on a quiet machine: the shares are near those of the speeds.
-   ctest: cost=60 plain serial */
+   ctest: cost=60 serial */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #endif
