@@ -3,7 +3,7 @@
 
    A team (lanes.h) shares `strip` columns of one (outer, split): each member goes down its lines of one column, eight under way at a
    time, the team joins what its members found, and each goes down its lines again with the results; what was read lies in a cache.
-   Columns too few to keep a device busy go in three launches: parts, whole, results.
+   Softmax of columns too few to keep a device busy goes in three launches: parts, whole, results.
    Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TEAM: lanes.h.
    Checked with: LOG=1; TEAM=256; LOG=1 TEAM=256. */
 #ifndef DT
@@ -25,7 +25,6 @@
 #include "softmax_teams.args"
 
 #define A COMPUTE(DT)
-#define V A
 #include "lanes.h"
 #include "softmax.h"
 
@@ -78,8 +77,9 @@ static joined join_lines(__global const MEMORY(DT) *x, long lines, long pace) {
     return found;
 }
 
-/* y may lie where x does, so every load comes before a store; the last line is stored again for those behind it. */
-#define PUT_LINE(k) STORE(DT, 1, y, STEP(k), RESULT(1, v##k - about, scale));
+/* y may lie where x does, so every load comes before a store. */
+#define PUT_LINE(k)                                                                              \
+    if (k <= last) STORE(DT, 1, y, STEP(k), RESULT(1, v##k - about, scale));
 static void put_lines(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, long lines, long pace, A about, A scale) {
     for (long i = 0; i < lines; i += 8) {
         const int last = LAST;
@@ -102,7 +102,8 @@ static A sum_parts(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, l
     return sum;
 }
 
-#define PUT_SLOPE(k) STORE(DT, 1, dx, STEP(k), SLOPE(1, g##k, y##k, s));
+#define PUT_SLOPE(k)                                                                             \
+    if (k <= last) STORE(DT, 1, dx, STEP(k), SLOPE(1, g##k, y##k, s));
 static void put_slopes(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, __global MEMORY(DT) *dx, long lines, long pace, A s) {
     for (long i = 0; i < lines; i += 8) {
         const int last = LAST;

@@ -8,6 +8,9 @@
    the order of these numbers, whatever is read first.  Ranks whose programs differ all get one line that names the first
    difference (CLEF_GROUP) instead of waiting for each other.
 
+   The host runs ahead of a rank's device, but not without end: a call may wait for operations made long before, and so for other ranks.
+   Where threads meet by means of their own (a barrier, a lock), each should have read what it computed, or called clef_synchronize.
+
    A rank that fails, or returns early, fails the group: what the others do with it next gives CLEF_GROUP with that rank's name and
    line.  Sums are made in an order that depends on the number of ranks alone. */
 #ifndef CLEF_GROUP_API_H

@@ -7,8 +7,9 @@
    a wrapped cl_mem changes its tensor and what is a view of it; other results computed before stay as they
    are.  One handed out is for reading only, as other tensors may lie in it, too.
    Order: Clef enqueues into one in-order queue; adopt your own queue, or call clef_synchronize (or wait on an
-   event of clef_opencl_queue) before the other side touches shared memory.  Clef's calls wait while more than
-   256 of its launches are under way, so what Clef's queue waits for must not depend on a later call of Clef's. */
+   event of clef_opencl_queue) before the other side touches shared memory.  Clef's calls may wait
+   once more than 128 of its commands are under way, so what its queue waits for must not depend on what the
+   same thread does later. */
 #ifndef CLEF_OPENCL_H
 #define CLEF_OPENCL_H
 #include "context.h"

@@ -111,9 +111,9 @@ CLEF_API int clef_tensor_device(const clef_tensor *t);
 CLEF_API clef_status clef_read(clef_tensor *t, void *out, size_t bytes);
 /* The one element of t as a double; NaN on failure (CLEF_SHAPE unless there is just one).  Waits. */
 CLEF_API double clef_item(clef_tensor *t);
-/* Computes t without waiting. */
+/* Computes t without waiting for it; only where more than 128 commands are under way, for older ones. */
 CLEF_API clef_status clef_eval(clef_tensor *t);
-/* Computes n tensors of one context (CLEF_INVALID) in one plan, without waiting. */
+/* Computes n tensors of one context (CLEF_INVALID) in one plan, as clef_eval does. */
 CLEF_API clef_status clef_eval_all(clef_tensor *const *t, int n);
 /* Computes t and writes its numbers, dtype and shape as text, at most `size` bytes with the final 0; above
    1000 elements only three at each edge of a dimension.  Returns the length it needs like snprintf, -1 on
@@ -148,7 +148,7 @@ CLEF_API clef_status clef_assign_at(clef_tensor *t, int dim, clef_tensor *start,
 /* t := row-major host data, copied; `bytes` must be numel·size(dtype) (CLEF_INVALID). */
 CLEF_API clef_status clef_write(clef_tensor *t, const void *data, size_t bytes);
 /* Ends a step: computes kept tensors and what backward was called on, frees the temporaries of the step
-   before.  Does not wait.  A step in which nothing was made does not count. */
+   before.  Waits as little as clef_eval.  A step in which nothing was made does not count. */
 CLEF_API clef_status clef_end_step(clef_context *ctx);
 /* The same value on another device of the context, t itself if it lies there; gradients flow back.  Between parts of one CPU a value
    that is no result itself is not copied: what reads it there reads it where it lies.

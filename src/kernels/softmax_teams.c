@@ -15,10 +15,11 @@ static void begin(const clef__lowering *lw, const char *kernel, clef_dtype dtype
     clef__launch_define(lw, "LOG", "%d", logarithm);
 }
 
-/* The teams of one launch; where these are fewer than two to a compute unit, which has then too few loads under way, columns in splits. */
+/* The teams of one launch, or columns in splits where these would leave compute units with too few loads under way. */
+enum { LEAST_TEAMS = 2 /* for a compute unit */ };
 static clef__cut cut_of(const clef__lowering *lw, clef__axes axes) {
     clef__cut whole = clef__cut_of(lw, axes, 1);
-    if (whole.units.n >= 2 * (int64_t)clef__lower_device(lw)->compute_units) return whole;
+    if (whole.units.n >= LEAST_TEAMS * (int64_t)clef__lower_device(lw)->compute_units) return whole;
     return clef__cut_of(lw, axes, clef__reduce_splits(lw, axes));
 }
 

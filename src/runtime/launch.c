@@ -122,7 +122,6 @@ static clef_status enqueue(clef__kernel *kernel, const size_t global[3], const s
         clEnqueueNDRangeKernel(device->queue, kernel->kernel, 3, NULL, global, local, 0, NULL, device->ctx->trace ? &done : NULL);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel %s", kernel->name);
     device->ctx->counters.launches++;
-    device->ahead.launches++;
     if (done) clef__trace_event(device, label ? label : "kernel", done);
     return CLEF_OK;
 }

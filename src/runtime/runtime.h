@@ -248,7 +248,8 @@ bool clef__kernel_is_new(const clef__kernel *kernel);
 clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], const size_t local[3], const char *label);
 clef_status clef__flush(clef__device *device);
 clef_status clef__finish(clef__device *device);
-/* Waits while too many launches are under way.  Between plans, when all that others may wait for is on its way. */
+/* A command more was queued; and between plans, when all that others may wait for is on its way: waits while too many are under way. */
+void clef__ahead_count(clef__device *device);
 void clef__ahead_limit(clef__device *device);
 /* Text of an embedded file of cl/ ("gemm.cl"), with its #includes already inlined; NULL if there is none. */
 const char *clef__embedded(const char *file);

@@ -314,7 +314,7 @@ typedef struct {
 
 /* ahead.c */
 typedef struct {
-    unsigned launches; /* since the mark */
+    unsigned commands; /* since the mark */
     cl_event mark;     /* NULL: there is none */
 } clef__ahead;
 

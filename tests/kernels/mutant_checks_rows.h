@@ -122,7 +122,7 @@ static void softmax_team_columns(void) {
     check_softmax(2, 83, 35, false);
     check_softmax(2, 83, 35, true);
 }
-static void softmax_team_splits(void) { check_softmax(1, 3101, 5, false); }
+static void softmax_team_splits(void) { check_softmax(2, 3101, 5, false); }
 static void softmax_teams(void) {
     check_softmax(3, 331, 1, false);
     check_softmax(3, 331, 1, true);

@@ -151,6 +151,15 @@ Test(softmax, many_splits) {
     stated_units = 16;
     clef_context *ctx = open_as_gpu();
     check(ctx, CLEF_SHAPE(8200, 33), 0, CLEF_F32, false);
+    check(ctx, CLEF_SHAPE(2, 8200, 33), 1, CLEF_F16, false);
+    check(ctx, CLEF_SHAPE(3, 3101, 5), 1, CLEF_BF16, false);
+    check_slopes(ctx, (lines){2, 83, 35, 0}, CLEF_F16);
+    check_slopes(ctx, (lines){1, 700, 67, 0}, CLEF_BF16);
+    if (has_f64(ctx)) {
+        check(ctx, CLEF_SHAPE(3, 3101, 5), 1, CLEF_F64, false);
+        check(ctx, CLEF_SHAPE(2, 83, 35), 1, CLEF_F64, false);
+        check_slopes(ctx, (lines){2, 83, 35, 0}, CLEF_F64);
+    }
     enum { N = 8200, COLUMNS = 33, HIGH = 2900 }; /* in some split, by far the largest */
     float *x = calloc(N * COLUMNS, sizeof *x), *y;
     x[HIGH * COLUMNS + 7] = 300;

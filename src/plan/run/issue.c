@@ -178,6 +178,7 @@ clef_status clef__plan_issue(clef__plan *plan, clef_context *ctx, const clef__gr
     clef_status status = mark_beginning(&s);
     for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
         status = launch_one(&s, i);
+        if (!plan->launch[i].idle) clef__ahead_count(clef__device_at(ctx, plan->launch[i].device));
         if (news) clef__report_compile(ctx, i + 1, plan->n_launches);
         *launched += status == CLEF_OK;
     }
