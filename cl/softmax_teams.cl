@@ -33,10 +33,10 @@ DEFINE_COLUMN_FOLD(sum, PLUS)
 
 /* ---- where a member stands ---- */
 
-/* Declares for team u of a cut: its row, first column, width and split; the member's column c and its first line, the lines from there
-   on, `down` apart, that it takes, and how far apart these lie.  A member without a column takes no line. */
-#define PLACE(u)                                                                                 \
-    const long strips = (inner + strip - 1) / strip, part = (u) / strips, first = ((u) - part * strips) * strip; \
+/* Declares for a team, which takes one unit of a cut: its row, split and first column; the member's column c and its first line, the
+   lines from there on, `down` apart, that it takes, and how far apart these lie.  A member without a column takes no line. */
+#define PLACE                                                                                    \
+    const long u = (long)get_group_id(0), strips = (inner + strip - 1) / strip, part = u / strips, first = (u - part * strips) * strip; \
     const long row = part / splits, from = (part - row * splits) * chunk, count = min(chunk, n - from); \
     const int across = (int)strip, c = (int)MEMBER % across, line = (int)MEMBER / across, down = DOWN(across); \
     const long pace = down * inner, at = (row * n + from + line) * inner + first + c; \
@@ -122,28 +122,22 @@ static void put_slopes(__global const MEMORY(DT) *y, __global const MEMORY(DT) *
 ROWS_KERNEL(team_softmax, TEAM_SOFTMAX_ARGS) {
     UNPACK(TEAM_SOFTMAX_ARGS)
     TEAM_CELLS
-    long u = FIRST_ROW, end = min(units, u + per);
-    for (; u < end; u++) {
-        PLACE(u)
-        joined found = join_lines(x_base + x_offset + at, lines, pace);
-        JOIN_MEMBERS(found)
-        put_lines(x_base + x_offset + at, y_base + y_offset + at, lines, pace, about, SCALE(sum));
-    }
+    PLACE
+    joined found = join_lines(x_base + x_offset + at, lines, pace);
+    JOIN_MEMBERS(found)
+    put_lines(x_base + x_offset + at, y_base + y_offset + at, lines, pace, about, SCALE(sum));
 }
 
 /* Maximum and sum of every split, [outer, splits, inner]. */
 ROWS_KERNEL(team_parts, TEAM_PARTS_ARGS) {
     UNPACK(TEAM_PARTS_ARGS)
     TEAM_CELLS
-    long u = FIRST_ROW, end = min(units, u + per);
-    for (; u < end; u++) {
-        PLACE(u)
-        joined found = join_lines(x_base + x_offset + at, lines, pace);
-        JOIN_MEMBERS(found)
-        if (LEADS_COLUMN) {
-            STORE(AT, 1, top_base, top_offset + PART_AT, top);
-            STORE(AT, 1, sum_base, sum_offset + PART_AT, sum);
-        }
+    PLACE
+    joined found = join_lines(x_base + x_offset + at, lines, pace);
+    JOIN_MEMBERS(found)
+    if (LEADS_COLUMN) {
+        STORE(AT, 1, top_base, top_offset + PART_AT, top);
+        STORE(AT, 1, sum_base, sum_offset + PART_AT, sum);
     }
 }
 
@@ -151,43 +145,34 @@ ROWS_KERNEL(team_parts, TEAM_PARTS_ARGS) {
 ROWS_KERNEL(team_whole, TEAM_WHOLE_ARGS) {
     UNPACK(TEAM_WHOLE_ARGS)
     TEAM_CELLS
-    long u = FIRST_ROW, end = min(units, u + per);
-    for (; u < end; u++) {
-        PLACE(u)
-        __global const MEMORY(AT) *tops = top_base + top_offset + at, *sums = sum_base + sum_offset + at;
-        joined found = {-INFINITY, 0};
-        for (long i = 0; i < lines; i++) {
-            A v = LOAD(AT, 1, tops, i * pace);
-            found.top = fmax(found.top, v);
-        }
-        A own = ABOUT(found.top);
-        for (long i = 0; i < lines; i++) found.sum += LOAD(AT, 1, sums, i * pace) * EXP(1, LOAD(AT, 1, tops, i * pace) - own);
-        JOIN_MEMBERS(found)
-        if (LEADS_COLUMN) {
-            STORE(AT, 1, about_base, about_offset + COLUMN_AT, about);
-            STORE(AT, 1, scale_base, scale_offset + COLUMN_AT, SCALE(sum));
-        }
+    PLACE
+    __global const MEMORY(AT) *tops = top_base + top_offset + at, *sums = sum_base + sum_offset + at;
+    joined found = {-INFINITY, 0};
+    for (long i = 0; i < lines; i++) {
+        A v = LOAD(AT, 1, tops, i * pace);
+        found.top = fmax(found.top, v);
+    }
+    A own = ABOUT(found.top);
+    for (long i = 0; i < lines; i++) found.sum += LOAD(AT, 1, sums, i * pace) * EXP(1, LOAD(AT, 1, tops, i * pace) - own);
+    JOIN_MEMBERS(found)
+    if (LEADS_COLUMN) {
+        STORE(AT, 1, about_base, about_offset + COLUMN_AT, about);
+        STORE(AT, 1, scale_base, scale_offset + COLUMN_AT, SCALE(sum));
     }
 }
 
 ROWS_KERNEL(team_results, TEAM_RESULTS_ARGS) {
     UNPACK(TEAM_RESULTS_ARGS)
-    long u = FIRST_ROW, end = min(units, u + per);
-    for (; u < end; u++) {
-        PLACE(u)
-        if (has_column)
-            put_lines(x_base + x_offset + at, y_base + y_offset + at, lines, pace, LOAD(AT, 1, about_base, about_offset + COLUMN_AT),
-                      LOAD(AT, 1, scale_base, scale_offset + COLUMN_AT));
-    }
+    PLACE
+    if (has_column)
+        put_lines(x_base + x_offset + at, y_base + y_offset + at, lines, pace, LOAD(AT, 1, about_base, about_offset + COLUMN_AT),
+                  LOAD(AT, 1, scale_base, scale_offset + COLUMN_AT));
 }
 
 ROWS_KERNEL(team_slope, TEAM_SLOPE_ARGS) {
     UNPACK(TEAM_SLOPE_ARGS)
     TEAM_CELLS
-    long u = FIRST_ROW, end = min(units, u + per);
-    for (; u < end; u++) {
-        PLACE(u)
-        A s = OF_COLUMN(sum, across, sum_parts(y_base + y_offset + at, g_base + g_offset + at, lines, pace));
-        put_slopes(y_base + y_offset + at, g_base + g_offset + at, dx_base + dx_offset + at, lines, pace, s);
-    }
+    PLACE
+    A s = OF_COLUMN(sum, across, sum_parts(y_base + y_offset + at, g_base + g_offset + at, lines, pace));
+    put_slopes(y_base + y_offset + at, g_base + g_offset + at, dx_base + dx_offset + at, lines, pace, s);
 }
