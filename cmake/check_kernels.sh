@@ -62,7 +62,7 @@ runs() {
 
 # xargs fails (123) when any run did; clang's own words say which.
 runs | xargs -P "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" -L 1 \
-    "$clang" -x cl -cl-std=CL1.2 -target spir64 -Xclang -cl-ext=+cl_khr_fp16 -Wall -pedantic-errors -Werror -fsyntax-only \
+    "$clang" -x cl -cl-std=CL1.2 -target spir64 -Xclang -cl-ext=+cl_khr_fp16 -Wall -Wconditional-uninitialized -pedantic-errors -Werror -fsyntax-only \
     -ferror-limit=3 -fmacro-backtrace-limit=1 -I"$dir" || {
     echo "check_kernels: at least one kernel file does not compile ($clang)" >&2
     exit 1

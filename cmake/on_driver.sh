@@ -3,7 +3,7 @@
 # without further ado).  CLEF_PROFILE and CLEF_TEST_SMALL, where set, hold on each.  Exit 77 where it is not installed.
 # With CLEF_PROFILE=cpu_avx2 or cpu and the library CLEF_TEST_PRETEND_CPU, pocl makes code for such a CPU.
 # Under Oclgrind, which reports and goes on, any line in its log fails the test; CLEF_TEST_WHOLE_WRITES, build/tests/whole_writes.so
-# unless set, keeps it from reporting what is initialised.
+# unless set, keeps it from reporting what is initialised; CLEF_TEST_REGISTERS, where set, is build/tests/registers.so, which makes it faster.
 driver=$1
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -81,11 +81,16 @@ reader=$!
 exec 9>"$work/pipe"
 whole=${CLEF_TEST_WHOLE_WRITES:-$here/build/tests/whole_writes.so}
 [ -e "$whole" ] || whole=
-# No cache, so that reports name lines of the source; no optimiser, as it makes instructions that cannot be interpreted;
-# one thread, as Oclgrind is not made for more.
-OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" LD_PRELOAD="$whole${LD_PRELOAD:+:$LD_PRELOAD}" \
+# No cache, so that reports name lines of the source; no optimiser, as it makes instructions that cannot be interpreted, or that of
+# registers.so, where Oclgrind's compiler can run such a one; one thread, as Oclgrind is not made for more.
+compile=-cl-opt-disable registers=
+if [ -e "$CLEF_TEST_REGISTERS" ] && core=$(ldd "$library" | sed -n 's/.*=> *\(.*liboclgrind[^ ]*\).*/\1/p') &&
+    grep -qa flegacy-pass-manager "$core"; then
+    compile="-O1 -flegacy-pass-manager" registers=$CLEF_TEST_REGISTERS
+fi
+OCL_ICD_VENDORS="$library" OCL_ICD_FILENAMES="$library" LD_PRELOAD="$whole:$registers${LD_PRELOAD:+:$LD_PRELOAD}" \
     OCLGRIND_DATA_RACES=1 OCLGRIND_UNINITIALIZED=1 OCLGRIND_CHECK_API=1 OCLGRIND_LOG="$work/pipe" \
-    OCLGRIND_BUILD_OPTIONS=-cl-opt-disable CLEF_CACHE_DIR="$work/cache" \
+    OCLGRIND_BUILD_OPTIONS="$compile" CLEF_CACHE_DIR="$work/cache" \
     CLEF_COMPILE_THREADS=1 CRITERION_JOBS=1 "$@" 9>&-
 status=$?
 exec 9>&-

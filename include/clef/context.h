@@ -100,6 +100,8 @@ typedef struct clef_options {
    failure; clef_error(NULL) then holds the line and clef_error_status(NULL) the status (per thread).
    CLEF_MEMORY also where ulimit -v leaves less than 512 MiB of address space: drivers that compile within the
    process abort it when theirs is used up.
+   While another context has the same whole device open, the two share an OpenCL context where clef-probe found that the driver stands
+   it (clef_device_events), and nothing is compiled twice.
        clef_context *ctx = clef_open(NULL);  */
 CLEF_API clef_context *clef_open(const clef_options *options);
 /* Opens n contexts at once, for threads that each use one of them at the same time: ctx[i] with options[i]; NULL options mean all

@@ -19,27 +19,26 @@ static void in_child(void) {
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
-/* In a child of a process that had already started OpenCL? */
-static bool forked(void) { return atomic_load_explicit(&stale, memory_order_relaxed); }
+bool clef__forked(void) { return atomic_load_explicit(&stale, memory_order_relaxed); }
 
 static const char after_fork[] = "OpenCL was started before fork and does not work in the child; start it after fork, or exec";
 
 bool clef__start(void) {
     pthread_once(&fork_once, watch_forks);
     atomic_store(&started, true);
-    if (forked()) clef__fail(NULL, CLEF_STATE, "open: %s", after_fork);
-    return !forked();
+    if (clef__forked()) clef__fail(NULL, CLEF_STATE, "open: %s", after_fork);
+    return !clef__forked();
 }
 
 bool clef__usable(clef_context *ctx) {
-    if (!forked()) return true;
+    if (!clef__forked()) return true;
     clef__fail(ctx, CLEF_STATE, "context: %s", after_fork);
     return false;
 }
 
 static bool is_lost(const clef__device *device) { return atomic_load_explicit(&device->lost, memory_order_relaxed); }
 
-bool clef__alive(const clef__device *device) { return !is_lost(device) && !forked(); }
+bool clef__alive(const clef__device *device) { return !is_lost(device) && !clef__forked(); }
 
 bool clef__all_alive(const clef_context *ctx) {
     for (int i = 0; i < ctx->n_devices; i++)
@@ -130,8 +129,10 @@ void clef__note_loss(clef__device *device, cl_int code) {
     const clef_context *ctx = device->ctx;
     if (clef__cl_status(code) != CLEF_LOST) return;
     for (int i = 0; i < ctx->n_devices; i++)
-        if (ctx->device[i] == device || (code == CL_INVALID_CONTEXT && ctx->device[i]->context == device->context))
+        if (ctx->device[i] == device || (code == CL_INVALID_CONTEXT && ctx->device[i]->context == device->context)) {
             atomic_store(&ctx->device[i]->lost, true);
+            if (ctx->device[i]->programs) atomic_store(&ctx->device[i]->programs->lost, true);
+        }
 }
 
 clef_status clef__fail_code(clef_context *ctx, cl_int code, const char *what) {

@@ -17,7 +17,9 @@ cl_command_queue clef__queue_beside(clef__device *device, cl_int *code) {
     return device->beside;
 }
 
-bool clef__devices_joined(const clef__device *a, const clef__device *b) { return a->context == b->context; }
+bool clef__devices_joined(const clef__device *a, const clef__device *b) {
+    return a->context == b->context && a->opening == b->opening;
+}
 
 static bool has_memory_of_host(const clef__device *device) {
     cl_bool unified = CL_FALSE;

@@ -2,7 +2,7 @@
 
    Devices of one platform share an OpenCL context where their driver is known to stand events between their queues (probe.c): then
    one waits for another without the host, copies go straight from one to the other, and what is compiled for one part of a device
-   is for all.  Others have a context each. */
+   is for all.  Others have a context each.  A device that is open already shares its OpenCL context with who opens it once more. */
 #include "runtime/probe.h"
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static bool choose_profile(clef__device *d, const char *name) {
 }
 
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
-                                const char *profile) {
+                                const char *profile, unsigned opening) {
     clef__device *d = clef__calloc(1, sizeof *d);
     if (!d) {
         clef__fail(ctx, CLEF_MEMORY, "open: out of host memory");
@@ -40,6 +40,7 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     }
     d->ctx = ctx;
     d->number = ctx->n_devices;
+    d->opening = opening;
     d->id = found->id;
     d->divided = found->divided;
     d->info = found->info;
@@ -70,13 +71,13 @@ typedef struct chosen {
     clef__found found;
     cl_context context; /* several may have the same, */
     bool joins, owns;   /* this one is about to get it; it was made for this one */
-    clef__device *device;
 } chosen;
 
 /* Those of all contexts that are opened together, one context's after the other's. */
 typedef struct opening {
     chosen *all;
     int n;
+    unsigned number; /* from 1 */
 } opening;
 
 static bool divide_all(clef_context *ctx, const clef__choice *choice, int n, int threads, clef__found *found, int *n_found) {
@@ -123,17 +124,24 @@ static bool add_id(cl_device_id id[CLEF__MAX_SHARING], cl_uint *n, cl_device_id 
     return true;
 }
 
-/* One OpenCL context for device `first` and those behind it that may share one with it: what one of them makes others can use. */
+/* One OpenCL context for device `first` and those behind it that may share one with it: what one of them makes others can use.  It is one
+   that is in use where that has all devices of this opening, so that nothing is compiled twice and a GPU's own context is there once. */
 static bool make_context(opening *o, int first) {
     const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)o->all[first].found.platform, 0};
     cl_device_id id[CLEF__MAX_SHARING];
     cl_uint n = 0;
+    int joined = 0;
     for (int i = first; i < o->n; i++) {
         chosen *c = &o->all[i];
-        c->joins = !c->context && (i == first || may_share(&o->all[first], c)) && add_id(id, &n, c->found.id);
+        joined += c->joins = !c->context && (i == first || may_share(&o->all[first], c)) && add_id(id, &n, c->found.id);
     }
     cl_int code = CL_SUCCESS;
-    cl_context context = clCreateContext(on, n, id, NULL, NULL, &code);
+    cl_context context = joined == o->n ? clef__context_in_use(id, n) : NULL;
+    if (context && !may_share(&o->all[first], &o->all[first])) {
+        clReleaseContext(context);
+        context = NULL;
+    }
+    if (!context) context = clCreateContext(on, n, id, NULL, NULL, &code);
     if (!context) {
         char what[CLEF__LINE / 2];
         snprintf(what, sizeof what, "open: %s", o->all[first].found.info.name);
@@ -146,22 +154,9 @@ static bool make_context(opening *o, int first) {
     return true;
 }
 
-/* One before it whose programs it can use: a part of the same device, or that device, in the same OpenCL context; NULL: none. */
-static const clef__device *find_like(const opening *o, const clef__device *d) {
-    for (int i = 0; i < o->n; i++) {
-        const clef__device *before = o->all[i].device;
-        if (before && before->context == d->context && before->info.index == d->info.index &&
-            strcmp(before->options, d->options) == 0)
-            return before;
-    }
-    return NULL;
-}
-
 static bool open_device(const opening *o, chosen *c) {
-    clef__device *d = clef__device_open(c->ctx, &c->found, c->context, NULL, c->profile);
-    if (!d || !clef__programs_open(d, find_like(o, d))) return false;
-    c->device = d;
-    return true;
+    clef__device *d = clef__device_open(c->ctx, &c->found, c->context, NULL, c->profile, o->number);
+    return d && clef__programs_open(d);
 }
 
 /* ---- all or none ---- */
@@ -191,7 +186,8 @@ clef_status clef__context_abandon_all(clef_context **ctx, int n, int failed) {
 }
 
 clef_status clef__context_open_all(const clef_options *options, int n, clef_context **ctx) {
-    opening o = {.all = clef__calloc((size_t)n, CLEF__MAX_DEVICES * sizeof *o.all)};
+    static atomic_uint count;
+    opening o = {.all = clef__calloc((size_t)n, CLEF__MAX_DEVICES * sizeof *o.all), .number = atomic_fetch_add(&count, 1) + 1};
     for (int i = 0; i < n; i++) ctx[i] = NULL;
     if (!o.all) return clef__fail(NULL, CLEF_MEMORY, "%s: out of host memory", n > 1 ? "open_all" : "open");
     int failed = open_contexts(&o, options, n, ctx);

@@ -1,5 +1,5 @@
-/* program.c — programs, each compiled once per device, and once for all parts of a device that share an OpenCL context, also where
-   they belong to several contexts of Clef's that were opened together.
+/* program.c — programs, each compiled once per device, for all contexts of Clef's that have it open: they share an OpenCL context.
+   So do the parts of a device that were opened together.
 
    A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks
    builds it, without the lock; others that want the same one wait for it.  It counts, and is told of in the log, where it was built.
@@ -13,26 +13,75 @@
 #include <string.h>
 
 /* ---- those that share programs ---- */
-static clef__programs *new_programs(void) {
+
+/* All that are in use in this process.  Whoever opens a device that another context of Clef's has open joins it. */
+static pthread_mutex_t in_use = PTHREAD_MUTEX_INITIALIZER;
+static clef__programs *first_in_use;
+
+static clef__programs *new_programs(const clef__device *device) {
     clef__programs *programs = clef__calloc(1, sizeof *programs);
-    if (!programs) return NULL;
+    char *options = clef__strdup(device->options);
+    if (!programs || !options) {
+        clef__free(programs);
+        clef__free(options);
+        return NULL;
+    }
+    programs->context = device->context;
+    programs->index = device->info.index;
+    programs->options = options;
+    programs->adopted = device->opening == 0;
     pthread_mutex_init(&programs->lock, NULL);
     pthread_cond_init(&programs->changed, NULL);
-    return programs;
+    programs->next = first_in_use;
+    return first_in_use = programs;
 }
 
-bool clef__programs_open(clef__device *device, const clef__device *like) {
-    clef__programs *programs = like ? like->programs : new_programs();
+/* Those of this device, or of another part of it, in the same OpenCL context. */
+static clef__programs *find_programs(const clef__device *device) {
+    clef__programs *p = first_in_use;
+    while (p && !(p->context == device->context && p->index == device->info.index && strcmp(p->options, device->options) == 0))
+        p = p->next;
+    return p;
+}
+
+static void add_id(clef__programs *programs, cl_device_id id) {
     cl_uint known = 0;
-    if (!programs) {
-        clef__fail(device->ctx, CLEF_MEMORY, "open: out of host memory");
-        return false;
+    while (known < programs->n && programs->id[known] != id) known++;
+    if (known == programs->n) programs->id[programs->n++] = id;
+}
+
+bool clef__programs_open(clef__device *device) {
+    pthread_mutex_lock(&in_use);
+    clef__programs *programs = device->info.index < 0 ? NULL : find_programs(device);
+    if (!programs) programs = new_programs(device);
+    if (programs) {
+        programs->users++;
+        add_id(programs, device->id);
     }
-    atomic_fetch_add(&programs->users, 1);
+    pthread_mutex_unlock(&in_use);
+    if (!programs) clef__fail(device->ctx, CLEF_MEMORY, "open: out of host memory");
     device->programs = programs;
-    while (known < programs->n && programs->id[known] != device->id) known++;
-    if (known == programs->n) programs->id[programs->n++] = device->id;
-    return true;
+    return programs != NULL;
+}
+
+static bool has_all(cl_context context, const cl_device_id *id, cl_uint n) {
+    cl_device_id there[CLEF__MAX_SHARING];
+    size_t bytes = 0;
+    if (clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof there, there, &bytes) != CL_SUCCESS) return false;
+    cl_uint count = (cl_uint)(bytes / sizeof *there), found = 0;
+    for (cl_uint i = 0; i < n; i++)
+        for (cl_uint j = 0; j < count; j++) found += id[i] == there[j];
+    return found == n;
+}
+
+cl_context clef__context_in_use(const cl_device_id *id, cl_uint n) {
+    cl_context context = NULL;
+    pthread_mutex_lock(&in_use);
+    for (clef__programs *p = first_in_use; p && !context; p = p->next)
+        if (!p->adopted && !atomic_load(&p->lost) && has_all(p->context, id, n) && clRetainContext(p->context) == CL_SUCCESS)
+            context = p->context;
+    pthread_mutex_unlock(&in_use);
+    return context;
 }
 
 static void free_programs(clef__programs *programs, bool alive) {
@@ -46,13 +95,24 @@ static void free_programs(clef__programs *programs, bool alive) {
         }
     pthread_cond_destroy(&programs->changed);
     pthread_mutex_destroy(&programs->lock);
+    clef__free(programs->options);
     clef__free(programs);
 }
 
 void clef__programs_close(clef__device *device) {
     clef__programs *programs = device->programs;
     device->programs = NULL;
-    if (programs && atomic_fetch_sub(&programs->users, 1) == 1) free_programs(programs, clef__alive(device));
+    if (!programs) return;
+    bool alone = clef__forked(); /* in such a child: whoever held the lock may be gone */
+    if (!alone) pthread_mutex_lock(&in_use);
+    bool last = --programs->users == 0;
+    for (clef__programs **at = &first_in_use; last && *at; at = &(*at)->next)
+        if (*at == programs) {
+            *at = programs->next;
+            break;
+        }
+    if (!alone) pthread_mutex_unlock(&in_use);
+    if (last) free_programs(programs, clef__alive(device));
 }
 
 /* ---- building ---- */

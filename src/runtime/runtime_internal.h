@@ -176,19 +176,28 @@ struct clef__program {
 };
 /* Most devices of one OpenCL context that Clef makes. */
 enum { CLEF__MAX_SHARING = 64 };
-/* What is compiled for parts of one device, or the same device, in one OpenCL context: of one context of Clef's or of several that were
-   opened together.  All of them are there before the first program is. */
-typedef struct clef__programs {
-    atomic_int users; /* clef__devices; the last to close frees it */
+/* What is compiled for one device, or for parts of it, in one OpenCL context, with these options.  All parts are there before the first
+   program is: they were opened together. */
+typedef struct clef__programs clef__programs;
+struct clef__programs {
+    clef__programs *next;
+    int users; /* clef__devices; the last to close frees it */
+    cl_context context;
+    int index; /* of the device */
+    char *options;
+    bool adopted;     /* the OpenCL context is the program's */
+    atomic_bool lost; /* its device is, for someone */
     cl_device_id id[CLEF__MAX_SHARING];
     cl_uint n; /* each id once */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     clef__program *table[256];
-} clef__programs;
-/* The programs of `like`, a device with which it may share them, or (NULL) its own; false after clef__fail. */
-bool clef__programs_open(clef__device *device, const clef__device *like);
+};
+/* The programs that others have who opened the device in the same OpenCL context, or its own; false after clef__fail. */
+bool clef__programs_open(clef__device *device);
 void clef__programs_close(clef__device *device);
+/* An OpenCL context that Clef made, is in use and has all of these devices, retained; NULL: there is none. */
+cl_context clef__context_in_use(const cl_device_id *id, cl_uint n);
 /* Built and ready, or NULL after clef__fail. */
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name);
 /* The same without an error, even where it does not compile. */
@@ -320,7 +329,8 @@ typedef struct {
 
 struct clef__device {
     clef_context *ctx;
-    int number; /* within its context */
+    int number;       /* within its context */
+    unsigned opening; /* those that were opened together have the same; 0: in a context of the program's */
     cl_context context;
     cl_device_id id;
     bool divided; /* a sub-device that Clef made */
@@ -424,7 +434,7 @@ void clef__visits_forget(clef__device *device);
 /* ---- open.c ---- */
 /* In an OpenCL context and, unless NULL, a queue that exist: it retains them.  Its programs are to be opened next. */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
-                                const char *profile);
+                                const char *profile, unsigned opening);
 
 /* ---- context.c ---- */
 clef_context *clef__context_new(const clef_options *options);
@@ -432,6 +442,8 @@ clef_context *clef__context_new(const clef_options *options);
 clef_status clef__ready(clef__device *device);
 /* If this error of OpenCL means so, the device is lost from now on; with a context that the driver gave up, all devices in it. */
 void clef__note_loss(clef__device *device, cl_int code);
+/* Is this a child of a process that had started OpenCL? */
+bool clef__forked(void);
 /* Is there anything to give back to the driver at all?  (The same question, without an error.) */
 bool clef__alive(const clef__device *device);
 bool clef__all_alive(const clef_context *ctx);

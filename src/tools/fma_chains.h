@@ -1,7 +1,7 @@
 /* fma_chains.h — a device's multiply-add peak, as clef bench and bench_clef measure it: chains of multiply-adds for each vector of x.
 
    A unit takes up one or two in a cycle and has the result some cycles later, so it takes about a dozen independent chains to keep it
-   busy.  They go on together, a link of each in every round of a loop: in one long expression compilers put the links of a chain side
+   busy.  All add the same, as a constant of each chain's own would be loaded from memory in each round.  They go on together, a link of each in every round of a loop: in one long expression compilers put the links of a chain side
    by side again, and a CPU, which looks some hundred instructions ahead, waits for each. */
 #ifndef CLEF_TOOLS_FMA_CHAINS_H
 #define CLEF_TOOLS_FMA_CHAINS_H
@@ -31,13 +31,14 @@ static inline const clef_kernel_op *fma_chains_op(int lanes, bool fused) {
     snprintf(made[fused][lanes].name, sizeof made[fused][lanes].name, "%s_chains_%d", fused ? "fma" : "multiply_add", lanes);
     snprintf(made[fused][lanes].functions, sizeof made[fused][lanes].functions,
              "typedef float%s lanes;\ntypedef union { lanes all; float one[%d]; } either;\n", vector, lanes);
-    end +=
-        sprintf(end, "either v; for (int l = 0; l < %d; l++) v.one[l] = GET(x, i * %d + l); lanes factor = v.all;\n", lanes, lanes);
+    end += sprintf(
+        end,
+        "either v; for (int l = 0; l < %d; l++) v.one[l] = GET(x, i * %d + l); lanes factor = v.all, addend = (lanes)(0.01f);\n",
+        lanes, lanes);
     for (int c = 0; c < FMA_CHAINS; c++) end += sprintf(end, "lanes c%d = factor + %d.0f;\n", c, c);
     end += sprintf(end, "for (long r = 0; r < rounds; r++) {\n");
     for (int c = 0; c < FMA_CHAINS; c++)
-        end += sprintf(end, fused ? "c%d = fma(c%d, factor, (lanes)(0.%02df));\n" : "c%d = c%d * factor + (lanes)(0.%02df);\n", c,
-                       c, c + 1);
+        end += sprintf(end, fused ? "c%d = fma(c%d, factor, addend);\n" : "c%d = c%d * factor + addend;\n", c, c);
     end += sprintf(end, "}\nv.all = c0");
     for (int c = 1; c < FMA_CHAINS; c++) end += sprintf(end, " + c%d", c);
     sprintf(end, ";\nfor (int l = 0; l < %d; l++) PUT(y, i * %d + l, v.one[l]);", lanes, lanes);

@@ -25,12 +25,14 @@ static inline const char *ranks_on_one(int n, char text[2 * MOST_RANKS]) {
     return text;
 }
 
-/* Is there a device at all?  If not, the exit code is in *code. */
+/* Is there a device at all?  If not, the exit code is in *code.  It stays open, so that what all runs have in common is compiled once. */
+static clef_context *held;
+static void let_go(void) { clef_close(held); }
 static inline bool have_device(int *code) {
-    clef_context *ctx = clef_open(NULL);
-    *code = ctx ? 0 : without_context();
-    clef_close(ctx);
-    return ctx != NULL;
+    held = clef_open(NULL);
+    *code = held ? 0 : without_context();
+    if (held) atexit(let_go);
+    return held != NULL;
 }
 
 /* splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) */

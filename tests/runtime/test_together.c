@@ -1,4 +1,5 @@
 /* Contexts that are opened together: what they share, what stays apart, and what is left when some of them close or fail. */
+#include "clef/opencl.h"
 #include "runtime_support.h"
 #include <criterion/criterion.h>
 
@@ -299,6 +300,82 @@ Test(together, a_loss_while_compiling_is_one_contexts_own) {
     cr_expect_eq(built(MOST), 1u);
     close_all(MOST);
     clReleaseContext(context); /* whose reference a lost device leaves to the driver */
+}
+
+/* ---- one after the other ---- */
+
+static bool open_whole(int i, const char *profile) {
+    ctx[i] = clef_open(&(clef_options){.device = "0", .profile = profile});
+    if (!ctx[i] && clef_error_status(NULL) == CLEF_NO_DEVICE) cr_skip_test("%s", clef_error(NULL));
+    cr_assert_not_null(ctx[i], "%s", clef_error(NULL));
+    return i == 0 || device_of(i)->context == device_of(0)->context;
+}
+
+/* Device 0 in contexts 0 and 1; skips where the driver stands no sharing. */
+static void open_two(void) {
+    open_whole(0, NULL);
+    expect_works(0, add_source);
+    if (!open_whole(1, NULL)) cr_skip_test("the driver stands no sharing");
+}
+
+Test(together, a_device_that_is_open_shares_what_is_compiled) {
+    open_two();
+    cr_expect_eq(device_of(1)->programs, device_of(0)->programs);
+    cr_expect_neq(device_of(1)->queue, device_of(0)->queue);
+    cr_expect_not(clef__devices_joined(device_of(0), device_of(1)), "no queue waits for another's");
+    expect_works(1, add_source);
+    cr_expect_eq(built(2), 1u);
+    clef_close(ctx[0]);
+    expect_works(1, add_source);
+    cr_expect_eq(clef_counters_get(ctx[1]).kernels_built, 0u);
+    clef_close(ctx[1]);
+    open_whole(0, NULL);
+    expect_works(0, add_source);
+    cr_expect_eq(built(1), 1u, "nothing outlives the last of them");
+    clef_close(ctx[0]);
+}
+
+Test(together, other_options_and_parts_have_programs_of_their_own) {
+    open_two();
+    cr_expect(open_whole(2, "minimal"), "in the same OpenCL context");
+    cr_expect_neq(device_of(2)->programs, device_of(0)->programs);
+    expect_works(2, add_source);
+    cr_expect_eq(clef_counters_get(ctx[2]).kernels_built, 1u);
+    ctx[3] = clef_open(&(clef_options){.device = "0/2"});
+    if (ctx[3]) {
+        cr_expect_neq(device_of(3)->context, device_of(0)->context);
+        expect_works(3, add_source);
+    }
+    close_all(MOST);
+}
+
+Test(together, a_lost_device_is_opened_anew) {
+    open_two();
+    cr_expect_eq(clef__fail_cl(device_of(0), CL_DEVICE_NOT_AVAILABLE, "finish"), CLEF_LOST);
+    expect_works(1, add_source);
+    cr_expect_not(open_whole(2, NULL));
+    cr_expect_neq(device_of(2)->programs, device_of(1)->programs);
+    cr_expect(!open_whole(3, NULL) && device_of(3)->context == device_of(2)->context, "with who came after the loss");
+    expect_works(2, add_source);
+    expect_works(3, add_source);
+    close_all(MOST);
+}
+
+/* A program's own OpenCL context is not for others. */
+Test(together, an_adopted_context_stays_apart) {
+    open_whole(0, NULL);
+    cl_device_id id = device_of(0)->id;
+    clef_close(ctx[0]);
+    cl_context own = clCreateContext(NULL, 1, &id, NULL, NULL, NULL);
+    cr_assert_not_null(own);
+    ctx[0] = clef_open_opencl(own, id, NULL, NULL);
+    cr_assert_not_null(ctx[0], "%s", clef_error(NULL));
+    expect_works(0, add_source);
+    cr_expect_not(open_whole(1, NULL));
+    expect_works(1, add_source);
+    cr_expect_eq(built(2), 2u);
+    close_all(2);
+    clReleaseContext(own);
 }
 
 /* ---- fork ---- */
