@@ -129,7 +129,7 @@ do_mnist() { "$bin/clef" train --data "mnist:$CLEF_DATA/mnist" $(quick && echo -
 do_cifar() { "$bin/clef" train --data "cifar10:$CLEF_DATA/cifar10" $(quick && echo --epochs 1 --limit 100) --json >"$into/cifar.jsonl"; }
 do_tune() { "$bin/clef" tune --budget $(quick && echo 1 || echo 40) --export "$into/tuning.json" --json >"$into/tune.jsonl"; }
 do_bench() {
-    "$bin/clef" bench $(quick && echo norm --seconds 0.01 || echo --seconds 0.2 --resnet18) --json >"$into/bench.jsonl"
+    "$bin/clef" bench $(quick && echo copy fma --seconds 0.01 || echo --seconds 0.2 --resnet18) --json >"$into/bench.jsonl"
     code=$?
     "$bin/clef" bench --compare "$into/bench.jsonl" --html "$into/bench.html"
     return $code
@@ -146,7 +146,7 @@ do_predict() {
 }
 # Each line of cases.txt to a program of the protocol of bench_clef.c: "LINE => ANSWER".
 ask_cases() {
-    quick && lines=$(grep -m 2 pointwise "$here/gpu/cases.txt") || lines=$(grep -v '^#' "$here/gpu/cases.txt")
+    quick && lines=$(grep -m 2 pointwise "$here/gpu/cases.txt" | sed 's/calls=.*/calls=2/') || lines=$(grep -v '^#' "$here/gpu/cases.txt")
     echo "$lines" >"$out/work/cases"
     "$@" <"$out/work/cases" | awk -v cases="$out/work/cases" 'NR == 1 { print; next } (getline line < cases) > 0 { print line " => " $0; fflush() }'
 }

@@ -41,18 +41,18 @@ def read_devices():
 
 
 # ---- listing ----
-def all_cases(quick):
+def all_cases(quick, halves):
     """(case, line) of bench_clef: every suite, and what can be had in half types in these, too."""
     suites = ("gemm", "conv", "reduce", "norm", "attention", "pointwise", "unary", "rnn", "train", "infer", "lm")
     encoder = "lm part=encoder layers=2 heads=12 width=768 vocabulary=30522 batch=4 context=64"
-    listed = [("lm: BERT step b4 t64" + name, encoder + kind) for name, kind in (("", ""), (", f16", " dtype=f16"), (", bf16", " dtype=bf16"))]
+    listed = [("lm: BERT step b4 t64", encoder)] + [(f"lm: BERT step b4 t64, {half}", f"{encoder} dtype={half}") for half in halves]
     for suite in suites[-3:] if quick else suites:
         for name, line, *_ in bench.SUITES[suite](True):
             if not line.startswith("epoch") and "dtype=" not in line:
                 line = re.sub(r" steps=\d+", " steps=4", line)  # of a sequence: more of them launch no other kernels
                 listed.append((f"{suite}: {name}", line))
                 if suite not in ("pointwise", "unary", "train", "infer"):
-                    listed += [(f"{suite}: {name}, {half}", f"{line} dtype={half}") for half in ("f16", "bf16")]
+                    listed += [(f"{suite}: {name}, {half}", f"{line} dtype={half}") for half in halves]
     return listed
 
 
@@ -71,7 +71,9 @@ def list_all(out, devices, build, quick, threads):
     for old in os.listdir(out):
         if old.endswith((".cl", ".jsonl")):
             os.remove(os.path.join(out, old))
-    jobs = [(out, device, case, line, build) for device in devices for case, line in all_cases(quick)]
+    # In short each half type on every other device.
+    halves = lambda i: ("f16", "bf16") if not quick else ("f16",) if i % 2 == 0 else ("bf16",)
+    jobs = [(out, device, case, line, build) for i, device in enumerate(devices) for case, line in all_cases(quick, halves(i))]
     with ThreadPoolExecutor(threads) as pool:
         failures = [f for f in pool.map(lambda job: list_case(*job), jobs) if f]
     programs = sum(name.endswith(".cl") for name in os.listdir(out))

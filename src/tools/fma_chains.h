@@ -1,8 +1,9 @@
 /* fma_chains.h — a device's multiply-add peak, as clef bench and bench_clef measure it: chains of multiply-adds for each vector of x.
 
    A unit takes up one or two in a cycle and has the result some cycles later, so it takes about a dozen independent chains to keep it
-   busy.  All add the same, as a constant of each chain's own would be loaded from memory in each round.  They go on together, a link of each in every round of a loop: in one long expression compilers put the links of a chain side
-   by side again, and a CPU, which looks some hundred instructions ahead, waits for each. */
+   busy.  All add the same number: one of each chain's own would be loaded from memory in every round.  They go on together, a link of each
+   in every round of a loop: in one long expression compilers put the links of a chain side by side again, and a CPU, which looks some
+   hundred instructions ahead, waits for each. */
 #ifndef CLEF_TOOLS_FMA_CHAINS_H
 #define CLEF_TOOLS_FMA_CHAINS_H
 #include "clef.h"
