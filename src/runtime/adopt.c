@@ -58,7 +58,7 @@ clef_context *clef__context_adopt(void *context, void *device, void *queue, cons
     clef_context *ctx = found.unusable ? refuse_adoption(CLEF_UNSUPPORTED, found.unusable) : clef__context_new(options);
     if (!ctx && found.info.index < 0) clef__device_free_texts(&found.info);
     clef__device *d = ctx ? clef__device_open(ctx, &found, context, queue, options->profile, 0) : NULL;
-    if (ctx && !(d && clef__programs_open(d))) return clef__context_abandon(ctx);
+    if (ctx && !(d && clef__programs_open(d, false))) return clef__context_abandon(ctx);
     return ctx;
 }
 

@@ -25,6 +25,7 @@ clef_context *clef__context_new(const clef_options *options) {
         return NULL;
     }
     pthread_mutex_init(&ctx->lock, NULL);
+    atomic_store(&ctx->cleared, clef__moment()); /* what failed before in another context is tried again */
     ctx->eager = options->eager || clef__env_flag("CLEF_EAGER");
     ctx->debug_memory = options->debug_memory || env_has("CLEF_DEBUG", "memory");
     ctx->log = options->log;

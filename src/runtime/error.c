@@ -131,7 +131,7 @@ void clef__note_loss(clef__device *device, cl_int code) {
     for (int i = 0; i < ctx->n_devices; i++)
         if (ctx->device[i] == device || (code == CL_INVALID_CONTEXT && ctx->device[i]->context == device->context)) {
             atomic_store(&ctx->device[i]->lost, true);
-            if (ctx->device[i]->programs) atomic_store(&ctx->device[i]->programs->lost, true);
+            clef__context_lost(ctx->device[i]->context);
         }
 }
 

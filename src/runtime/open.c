@@ -68,6 +68,7 @@ typedef struct chosen {
     clef_context *ctx; /* that it was chosen for, */
     int number;        /* its place among those that are opened together, */
     const char *profile;
+    bool isolated;
     clef__found found;
     cl_context context; /* several may have the same, */
     bool joins, owns;   /* this one is about to get it; it was made for this one */
@@ -78,6 +79,7 @@ typedef struct opening {
     chosen *all;
     int n;
     unsigned number; /* from 1 */
+    bool shares;     /* one whole device, which may be opened again */
 } opening;
 
 static bool divide_all(clef_context *ctx, const clef__choice *choice, int n, int threads, clef__found *found, int *n_found) {
@@ -105,7 +107,8 @@ static clef_context *begin(opening *o, const clef_options *options, int number) 
     clef_context *ctx = n ? clef__context_new(options) : NULL;
     if (ctx && !divide_all(ctx, choice, n, threads, found, &n_found)) return clef__context_abandon(ctx);
     for (int i = 0; i < n_found; i++)
-        o->all[o->n++] = (chosen){.ctx = ctx, .number = number, .profile = options->profile, .found = found[i]};
+        o->all[o->n++] =
+            (chosen){.ctx = ctx, .number = number, .profile = options->profile, .isolated = options->isolated, .found = found[i]};
     return ctx;
 }
 
@@ -124,23 +127,41 @@ static bool add_id(cl_device_id id[CLEF__MAX_SHARING], cl_uint *n, cl_device_id 
     return true;
 }
 
-/* One OpenCL context for device `first` and those behind it that may share one with it: what one of them makes others can use.  It is one
-   that is in use where that has all devices of this opening, so that nothing is compiled twice and a GPU's own context is there once. */
+/* Is all that is opened one whole device, for anybody? */
+static bool is_common(const opening *o) {
+    bool common = true;
+    for (int i = 0; i < o->n; i++)
+        common = common && !o->all[i].isolated && !o->all[i].found.divided && o->all[i].found.id == o->all[0].found.id;
+    return common;
+}
+
+/* The OpenCL context in which another opening has the device, so that nothing is compiled twice and a GPU's own context is there once;
+   retained, NULL where there is none that works. */
+static cl_context join(const chosen *c) {
+    cl_context context = clef__context_in_use(c->found.id);
+    if (!context) return NULL;
+    cl_int code = CL_SUCCESS;
+    cl_command_queue queue = may_share(c, c) ? clCreateCommandQueue(context, c->found.id, 0, &code) : NULL;
+    if (queue) {
+        clReleaseCommandQueue(queue);
+        return context;
+    }
+    if (code != CL_SUCCESS) clef__context_lost(context);
+    clReleaseContext(context);
+    return NULL;
+}
+
+/* One OpenCL context for device `first` and those behind it that may share one with it: what one of them makes others can use. */
 static bool make_context(opening *o, int first) {
     const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)o->all[first].found.platform, 0};
     cl_device_id id[CLEF__MAX_SHARING];
     cl_uint n = 0;
-    int joined = 0;
     for (int i = first; i < o->n; i++) {
         chosen *c = &o->all[i];
-        joined += c->joins = !c->context && (i == first || may_share(&o->all[first], c)) && add_id(id, &n, c->found.id);
+        c->joins = !c->context && (i == first || may_share(&o->all[first], c)) && add_id(id, &n, c->found.id);
     }
     cl_int code = CL_SUCCESS;
-    cl_context context = joined == o->n ? clef__context_in_use(id, n) : NULL;
-    if (context && !may_share(&o->all[first], &o->all[first])) {
-        clReleaseContext(context);
-        context = NULL;
-    }
+    cl_context context = o->shares ? join(&o->all[first]) : NULL;
     if (!context) context = clCreateContext(on, n, id, NULL, NULL, &code);
     if (!context) {
         char what[CLEF__LINE / 2];
@@ -156,7 +177,7 @@ static bool make_context(opening *o, int first) {
 
 static bool open_device(const opening *o, chosen *c) {
     clef__device *d = clef__device_open(c->ctx, &c->found, c->context, NULL, c->profile, o->number);
-    return d && clef__programs_open(d);
+    return d && clef__programs_open(d, o->shares);
 }
 
 /* ---- all or none ---- */
@@ -166,6 +187,7 @@ static int open_contexts(opening *o, const clef_options *options, int n, clef_co
     static const clef_options defaults = {0};
     for (int i = 0; i < n; i++)
         if (!(ctx[i] = begin(o, options ? &options[i] : &defaults, i))) return i;
+    o->shares = is_common(o);
     for (int i = 0; i < o->n; i++)
         if (!o->all[i].context && !make_context(o, i)) return o->all[i].number;
     for (int i = 0; i < o->n; i++)

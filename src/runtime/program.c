@@ -1,5 +1,5 @@
-/* program.c — programs, each compiled once per device, for all contexts of Clef's that have it open: they share an OpenCL context.
-   So do the parts of a device that were opened together.
+/* program.c — programs, each compiled once for all contexts of Clef's that have a whole device open at the same time, and for all parts
+   of a device that were opened together: they share an OpenCL context.
 
    A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks
    builds it, without the lock; others that want the same one wait for it.  It counts, and is told of in the log, where it was built.
@@ -14,11 +14,11 @@
 
 /* ---- those that share programs ---- */
 
-/* All that are in use in this process.  Whoever opens a device that another context of Clef's has open joins it. */
+/* All that are in use in this process.  Under the lock nobody's callback is called. */
 static pthread_mutex_t in_use = PTHREAD_MUTEX_INITIALIZER;
 static clef__programs *first_in_use;
 
-static clef__programs *new_programs(const clef__device *device) {
+static clef__programs *new_programs(const clef__device *device, bool shares) {
     clef__programs *programs = clef__calloc(1, sizeof *programs);
     char *options = clef__strdup(device->options);
     if (!programs || !options) {
@@ -29,17 +29,18 @@ static clef__programs *new_programs(const clef__device *device) {
     programs->context = device->context;
     programs->index = device->info.index;
     programs->options = options;
-    programs->adopted = device->opening == 0;
+    programs->opening = device->opening;
+    programs->shares = shares;
     pthread_mutex_init(&programs->lock, NULL);
     pthread_cond_init(&programs->changed, NULL);
-    programs->next = first_in_use;
-    return first_in_use = programs;
+    return programs;
 }
 
-/* Those of this device, or of another part of it, in the same OpenCL context. */
-static clef__programs *find_programs(const clef__device *device) {
+/* Those of this device, or of another part of it that is opened together with it, in the same OpenCL context. */
+static clef__programs *find_programs(const clef__device *device, bool shares) {
     clef__programs *p = first_in_use;
-    while (p && !(p->context == device->context && p->index == device->info.index && strcmp(p->options, device->options) == 0))
+    while (p && !(p->context == device->context && p->index == device->info.index && strcmp(p->options, device->options) == 0 &&
+                  ((device->opening && p->opening == device->opening) || (shares && p->shares))))
         p = p->next;
     return p;
 }
@@ -50,38 +51,42 @@ static void add_id(clef__programs *programs, cl_device_id id) {
     if (known == programs->n) programs->id[programs->n++] = id;
 }
 
-bool clef__programs_open(clef__device *device) {
+static void free_programs(clef__programs *programs, bool alive);
+
+bool clef__programs_open(clef__device *device, bool shares) {
+    clef__programs *made = new_programs(device, shares);
     pthread_mutex_lock(&in_use);
-    clef__programs *programs = device->info.index < 0 ? NULL : find_programs(device);
-    if (!programs) programs = new_programs(device);
+    clef__programs *programs = find_programs(device, shares);
+    if (!programs && made) {
+        programs = made;
+        made = NULL;
+        programs->next = first_in_use;
+        first_in_use = programs;
+    }
     if (programs) {
         programs->users++;
         add_id(programs, device->id);
     }
     pthread_mutex_unlock(&in_use);
+    if (made) free_programs(made, false);
     if (!programs) clef__fail(device->ctx, CLEF_MEMORY, "open: out of host memory");
     device->programs = programs;
     return programs != NULL;
 }
 
-static bool has_all(cl_context context, const cl_device_id *id, cl_uint n) {
-    cl_device_id there[CLEF__MAX_SHARING];
-    size_t bytes = 0;
-    if (clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof there, there, &bytes) != CL_SUCCESS) return false;
-    cl_uint count = (cl_uint)(bytes / sizeof *there), found = 0;
-    for (cl_uint i = 0; i < n; i++)
-        for (cl_uint j = 0; j < count; j++) found += id[i] == there[j];
-    return found == n;
-}
-
-cl_context clef__context_in_use(const cl_device_id *id, cl_uint n) {
+cl_context clef__context_in_use(cl_device_id id) {
     cl_context context = NULL;
     pthread_mutex_lock(&in_use);
-    for (clef__programs *p = first_in_use; p && !context; p = p->next)
-        if (!p->adopted && !atomic_load(&p->lost) && has_all(p->context, id, n) && clRetainContext(p->context) == CL_SUCCESS)
-            context = p->context;
+    for (const clef__programs *p = first_in_use; p && !context; p = p->next)
+        if (p->shares && !p->lost && p->id[0] == id && clRetainContext(p->context) == CL_SUCCESS) context = p->context;
     pthread_mutex_unlock(&in_use);
     return context;
+}
+
+void clef__context_lost(cl_context context) {
+    pthread_mutex_lock(&in_use);
+    for (clef__programs *p = first_in_use; p; p = p->next) p->lost = p->lost || p->context == context;
+    pthread_mutex_unlock(&in_use);
 }
 
 static void free_programs(clef__programs *programs, bool alive) {
@@ -93,8 +98,10 @@ static void free_programs(clef__programs *programs, bool alive) {
             clef__free(p->failure.log);
             clef__free(p);
         }
-    pthread_cond_destroy(&programs->changed);
-    pthread_mutex_destroy(&programs->lock);
+    if (!clef__forked()) { /* in such a child threads of the parent's would be waited for */
+        pthread_cond_destroy(&programs->changed);
+        pthread_mutex_destroy(&programs->lock);
+    }
     clef__free(programs->options);
     clef__free(programs);
 }

@@ -185,19 +185,22 @@ struct clef__programs {
     cl_context context;
     int index; /* of the device */
     char *options;
-    bool adopted;     /* the OpenCL context is the program's */
-    atomic_bool lost; /* its device is, for someone */
+    unsigned opening;  /* of the device that was first */
+    bool shares, lost; /* shares: with those that are opened later, unless the OpenCL context is lost */
     cl_device_id id[CLEF__MAX_SHARING];
     cl_uint n; /* each id once */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     clef__program *table[256];
 };
-/* The programs that others have who opened the device in the same OpenCL context, or its own; false after clef__fail. */
-bool clef__programs_open(clef__device *device);
+/* The programs of others who have the device open in the same OpenCL context, or its own; false after clef__fail.  shares: with those that
+   are opened later, too; only for whole devices, whose id is all that there will be. */
+bool clef__programs_open(clef__device *device, bool shares);
 void clef__programs_close(clef__device *device);
-/* An OpenCL context that Clef made, is in use and has all of these devices, retained; NULL: there is none. */
-cl_context clef__context_in_use(const cl_device_id *id, cl_uint n);
+/* An OpenCL context of this whole device that Clef made, is in use, and is not lost, retained; NULL: there is none. */
+cl_context clef__context_in_use(cl_device_id id);
+/* Nobody else gets this one. */
+void clef__context_lost(cl_context context);
 /* Built and ready, or NULL after clef__fail. */
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name);
 /* The same without an error, even where it does not compile. */
@@ -363,7 +366,7 @@ struct clef_context {
     clef__error error;
     uint64_t failures;             /* lines given to clef__fail, kept or not */
     clef_status latest;            /* of the last of them */
-    atomic_uint_least64_t cleared; /* when its error was last (clef__moment); 0: never */
+    atomic_uint_least64_t cleared; /* when its error was last (clef__moment), or it was opened */
     char *build_log;
     bool eager, debug_memory;
     clef_log_fn log;

@@ -34,7 +34,7 @@ static clef__device *device_of(int i) { return clef__device_at(ctx[i], 0); }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { DENSE = 8 }; /* each takes long there, and is tried without sanitizers too */
 #else
-enum { DENSE = 1 << 20 };
+enum { DENSE = 64 };
 #endif
 
 static bool adds(int i, const char *source) {
@@ -166,6 +166,20 @@ static void tried_again_by_several(void) {
     EXPECT(builds > 0 && builds <= RANKS * TURNS, "%ld builds", (long)builds);
 }
 
+/* A context that shares what failed, but was opened since. */
+static void tried_again_by_who_comes(void) {
+    const clef_options whole = {.device = "0", .cache_dir = ""};
+    ctx[0] = clef_open(&whole);
+    builds_fail = true;
+    EXPECT(ctx[0] && !builds_one(0, add_source), "a build that must fail");
+    builds_fail = false;
+    ctx[1] = clef_open(&whole);
+    EXPECT(ctx[1] && device_of(0)->programs == device_of(1)->programs, "they do not share");
+    EXPECT(builds_one(1, add_source) && !builds_one(1, "error"), "%s", clef_error(ctx[1]));
+    clef_close(ctx[0]);
+    clef_close(ctx[1]);
+}
+
 static void builds_of_the_moment(void) {
     cache_dir = "";
     fault_code = CL_BUILD_PROGRAM_FAILURE;
@@ -176,12 +190,13 @@ static void builds_of_the_moment(void) {
     tried_again_once_cleared();
     tried_again_by_several();
     builds_fail = false;
-    fault_log = NULL;
     for (int i = 0; i < RANKS; i++) {
         clef_clear_error(ctx[i]);
         EXPECT(builds_one(i, add_source) && builds_one(i, other_source), "context %d: %s", i, clef_error(ctx[i]));
     }
     close_all();
+    tried_again_by_who_comes();
+    fault_log = NULL;
     EXPECT(live == 0 && ledger == 0, "%ld allocations and %ld OpenCL objects leak", (long)live, (long)ledger);
 }
 

@@ -315,7 +315,8 @@ static bool open_whole(int i, const char *profile) {
 static void open_two(void) {
     open_whole(0, NULL);
     expect_works(0, add_source);
-    if (!open_whole(1, NULL)) cr_skip_test("the driver stands no sharing");
+    if (clef_device_events(ctx[0], 0, 0, true) != CLEF_VERDICT_YES) cr_skip_test("the driver stands no sharing");
+    cr_assert(open_whole(1, NULL));
 }
 
 Test(together, a_device_that_is_open_shares_what_is_compiled) {
@@ -349,6 +350,53 @@ Test(together, other_options_and_parts_have_programs_of_their_own) {
     close_all(MOST);
 }
 
+Test(together, a_part_shares_with_no_whole_device) {
+    open_shared();
+    expect_works(0, add_source);
+    clef_close(ctx[3]);
+    cr_expect_not(open_whole(3, NULL));
+    cr_expect_eq(device_of(0)->programs->n, 2u);
+    cr_expect_eq(device_of(3)->programs->n, 1u);
+    expect_works(3, add_source);
+    expect_works(1, add_source);
+    close_all(MOST);
+}
+
+Test(together, an_isolated_context_is_nobody_elses) {
+    open_two();
+    ctx[2] = clef_open(&(clef_options){.device = "0", .isolated = true});
+    cr_assert_not_null(ctx[2], "%s", clef_error(NULL));
+    cr_expect_neq(device_of(2)->context, device_of(0)->context);
+    close_all(2);
+    open_whole(0, NULL);
+    cr_expect_neq(device_of(2)->context, device_of(0)->context);
+    expect_works(2, add_source);
+    expect_works(0, add_source);
+    clef_close(ctx[2]);
+    clef_close(ctx[0]);
+}
+
+static void *open_and_close(void *good) {
+    for (int i = 0; i < 20; i++) {
+        clef_context *mine = clef_open(&(clef_options){.device = "0"});
+        *(bool *)good = *(bool *)good && mine && add_works(clef__device_at(mine, 0), add_source);
+        clef_close(mine);
+    }
+    return NULL;
+}
+
+Test(together, threads_open_and_close_one_device) {
+    pthread_t thread[3];
+    bool good[3] = {true, true, true};
+    open_two();
+    close_all(2);
+    for (int i = 0; i < 3; i++) cr_assert_eq(pthread_create(&thread[i], NULL, open_and_close, &good[i]), 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(thread[i], NULL);
+        cr_expect(good[i], "thread %d: %s", i, clef_error(NULL));
+    }
+}
+
 Test(together, a_lost_device_is_opened_anew) {
     open_two();
     cr_expect_eq(clef__fail_cl(device_of(0), CL_DEVICE_NOT_AVAILABLE, "finish"), CLEF_LOST);
@@ -359,6 +407,24 @@ Test(together, a_lost_device_is_opened_anew) {
     expect_works(2, add_source);
     expect_works(3, add_source);
     close_all(MOST);
+}
+
+/* Nor by way of those that have other options. */
+Test(together, a_lost_opencl_context_is_lost_for_all_who_come) {
+    open_two();
+    clef_close(ctx[1]);
+    cr_expect(open_whole(1, "minimal"));
+    cl_context lost = device_of(0)->context;
+    cr_expect_eq(clef__fail_cl(device_of(0), CL_INVALID_CONTEXT, "finish"), CLEF_LOST);
+    clef_close(ctx[0]);
+    open_whole(0, NULL);
+    cr_expect_neq(device_of(0)->context, lost);
+    cr_expect_neq(device_of(0)->programs, device_of(1)->programs);
+    expect_works(0, add_source);
+    open_whole(2, "minimal");
+    cr_expect_eq(device_of(2)->context, device_of(0)->context);
+    expect_works(2, add_source);
+    close_all(3);
 }
 
 /* A program's own OpenCL context is not for others. */
