@@ -25,7 +25,7 @@
    reports), with four exceptions: the allocator (clef_set_allocator) and a dataset's fetch (clef/data.h) are
    called from any thread, several at a time; the log from the context's thread and from those that compile for
    it, also at the same time; clef_on_compile's from one of these at a time.  None of the four may call Clef
-   with the same context, or another one on the same device, and none is called by the driver. */
+   with the same context, or one that shares its OpenCL context, and none is called by the driver. */
 #ifndef CLEF_CONTEXT_H
 #define CLEF_CONTEXT_H
 #include "base.h"
@@ -86,7 +86,7 @@ typedef struct clef_options {
     bool no_tuning; /* results of clef_tune are neither used nor made (also CLEF_TUNING=0) */
     int threads;    /* so many of a CPU's compute units, as a sub-device; 0: $CLEF_THREADS, else all.  GPUs are used whole.
                        CLEF_UNSUPPORTED where the driver cannot divide the CPU.  The last bits of sums may depend on it. */
-    bool isolated; /* an OpenCL context that no other context gets, before it or after it, so that no fault of another reaches it */
+    bool isolated;  /* an OpenCL context of its own, which no other fault makes the driver give up than one of this context */
     int sum_units; /* compute units for which work is partitioned and ways to compute it are chosen, and so the order of sums; 0: as many as
                        the device has.  Contexts on devices of one type but of different numbers of units compute the same bits if
                        it is the same on all of them (see clef_backward_parts).  CLEF_INVALID below 0. */
@@ -101,9 +101,10 @@ typedef struct clef_options {
    failure; clef_error(NULL) then holds the line and clef_error_status(NULL) the status (per thread).
    CLEF_MEMORY also where ulimit -v leaves less than 512 MiB of address space: drivers that compile within the
    process abort it when theirs is used up.
-   While another context has the same whole device open, the two share an OpenCL context, unless one of them is isolated, where clef-probe
-   found that the driver stands it (clef_device_events).  Then a kernel that both need with the same profile is compiled once, and
-   counted and saved by the one that compiled it.  A fault that makes the driver give up the OpenCL context (CLEF_LOST) may reach both.
+   A context of one whole device shares its OpenCL context with others of the same device that are open and not isolated, where
+   clef-probe has found that the driver stands it (clef_device_events; clef_open does not ask it).  Then a kernel that two need with
+   the same profile is compiled once, and counted and saved by the one that compiled it.  A fault that makes the driver give up the
+   OpenCL context (CLEF_LOST) reaches all of them.
        clef_context *ctx = clef_open(NULL);  */
 CLEF_API clef_context *clef_open(const clef_options *options);
 /* Opens n contexts at once, for threads that each use one of them at the same time: ctx[i] with options[i]; NULL options mean all

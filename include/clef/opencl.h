@@ -44,7 +44,7 @@ CLEF_API cl_command_queue clef_opencl_queue(const clef_context *ctx);
 /* A kept tensor over the caller's buffer, without a copy: row-major from byte `offset`, which must be a
    multiple of the element's size.  The buffer is retained until clef_release and while a view of it
    lives.  NULL on failure: CLEF_INVALID
-   for a buffer of another OpenCL context or a bad offset, CLEF_SHAPE if the shape reaches beyond the buffer. */
+   for a buffer of another OpenCL context (of one that Clef's contexts share, the caller sees to the order) or a bad offset, CLEF_SHAPE if the shape reaches beyond the buffer. */
 CLEF_API clef_tensor *clef_from_opencl(clef_context *ctx, cl_mem buffer, size_t offset, clef_shape shape, clef_dtype dtype);
 /* Queues the computing of t into row-major memory and hands out its buffer, without waiting; *offset (bytes)
    says where in it t begins.  It stays valid while t lives and keeps its value, and for longer if it is

@@ -114,8 +114,10 @@ static clef_context *begin(opening *o, const clef_options *options, int number) 
 
 /* ---- what they share ---- */
 
-static bool may_share(const chosen *a, const chosen *b) {
-    return a->found.platform == b->found.platform && clef__probe_events(a->ctx, &a->found, &b->found, true) == CLEF_VERDICT_YES;
+/* ask: if nobody knows yet, clef-probe has to find out. */
+static bool may_share(const chosen *a, const chosen *b, bool ask) {
+    return a->found.platform == b->found.platform && (a->ctx == b->ctx || !(a->isolated || b->isolated)) &&
+           clef__probe_events(a->ctx, &a->found, &b->found, ask) == CLEF_VERDICT_YES;
 }
 
 /* Adds it unless it is there; false when there is no room. */
@@ -136,17 +138,18 @@ static bool is_common(const opening *o) {
 }
 
 /* The OpenCL context in which another opening has the device, so that nothing is compiled twice and a GPU's own context is there once;
-   retained, NULL where there is none that works. */
+   retained, NULL where there is none that works, or nobody knows yet whether the driver stands it. */
 static cl_context join(const chosen *c) {
-    cl_context context = clef__context_in_use(c->found.id);
+    cl_context context = may_share(c, c, false) ? clef__context_in_use(c->found.id) : NULL;
     if (!context) return NULL;
-    cl_int code = CL_SUCCESS;
-    cl_command_queue queue = may_share(c, c) ? clCreateCommandQueue(context, c->found.id, 0, &code) : NULL;
+    cl_int code;
+    cl_command_queue queue = clCreateCommandQueue(context, c->found.id, 0, &code);
     if (queue) {
+        code = clFinish(queue);
         clReleaseCommandQueue(queue);
-        return context;
     }
-    if (code != CL_SUCCESS) clef__context_lost(context);
+    if (code == CL_SUCCESS) return context;
+    clef__context_lost(context);
     clReleaseContext(context);
     return NULL;
 }
@@ -158,7 +161,7 @@ static bool make_context(opening *o, int first) {
     cl_uint n = 0;
     for (int i = first; i < o->n; i++) {
         chosen *c = &o->all[i];
-        c->joins = !c->context && (i == first || may_share(&o->all[first], c)) && add_id(id, &n, c->found.id);
+        c->joins = !c->context && (i == first || may_share(&o->all[first], c, true)) && add_id(id, &n, c->found.id);
     }
     cl_int code = CL_SUCCESS;
     cl_context context = o->shares ? join(&o->all[first]) : NULL;

@@ -84,6 +84,7 @@ cl_context clef__context_in_use(cl_device_id id) {
 }
 
 void clef__context_lost(cl_context context) {
+    if (clef__forked()) return;
     pthread_mutex_lock(&in_use);
     for (clef__programs *p = first_in_use; p; p = p->next) p->lost = p->lost || p->context == context;
     pthread_mutex_unlock(&in_use);

@@ -29,10 +29,13 @@ static inline const char *ranks_on_one(int n, char text[2 * MOST_RANKS]) {
 static clef_context *held;
 static void let_go(void) { clef_close(held); }
 static inline bool have_device(int *code) {
+    clef_device_info info;
     held = clef_open(NULL);
     *code = held ? 0 : without_context();
-    if (held) atexit(let_go);
-    return held != NULL;
+    if (!clef_context_device(held, 0, &info)) return false;
+    atexit(let_go);
+    clef_device_events(held, info.index, info.index, true);
+    return true;
 }
 
 /* splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) */

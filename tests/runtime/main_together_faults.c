@@ -119,6 +119,42 @@ static void sweep_all(const char *dir) {
     fault_code = CL_OUT_OF_RESOURCES;
 }
 
+/* Any call fails while a context joins one that has the device open. */
+static void sweep_joining(bool of_opencl) {
+    const clef_options whole = {.device = "0", .cache_dir = cache_dir};
+    opencl_faults = of_opencl;
+    ctx[1] = clef_open(&whole);
+    if (!ctx[1] || !adds(1, add_source)) exit(1);
+    if (clef_device_events(ctx[1], 0, 0, true) != CLEF_VERDICT_YES) {
+        clef_close(ctx[1]);
+        return;
+    }
+    long before = live, objects = ledger;
+    for (long n = 1; !failures; n++) {
+        fail_call(n, false);
+        ctx[0] = clef_open(&whole);
+        bool good = ctx[0] && adds(0, add_source), shared = ctx[0] && device_of(0)->context == device_of(1)->context;
+        fail_no_more();
+        if (ctx[0]) clef_clear_error(ctx[0]);
+        EXPECT(!ctx[0] || adds(0, add_source), "joining, call %ld: %s", n, clef_error(ctx[0]));
+        EXPECT(adds(1, other_source), "joining, call %ld, the other: %s", n, clef_error(ctx[1]));
+        clef_close(ctx[0]);
+        EXPECT(struck || (good && shared), "joining fails untouched");
+        if (n == 1 && !failures) before = live, objects = ledger; /* what the other compiled meanwhile */
+        EXPECT(live == before && ledger == objects, "joining, call %ld: %ld allocations and %ld OpenCL objects leak", n,
+               live - before, ledger - objects);
+        if (!struck) break;
+        if (!shared) { /* the OpenCL context may count as lost */
+            clef_close(ctx[1]);
+            ctx[1] = clef_open(&whole);
+            if (!ctx[1] || !adds(1, add_source) || !adds(1, other_source)) exit(1);
+            before = live, objects = ledger;
+        }
+    }
+    clef_close(ctx[1]);
+    EXPECT(live == 0 && ledger == 0, "%ld allocations and %ld OpenCL objects leak", (long)live, (long)ledger);
+}
+
 /* ---- a build fails for the moment ---- */
 
 static bool builds_one(int i, const char *source) {
@@ -174,7 +210,8 @@ static void tried_again_by_who_comes(void) {
     EXPECT(ctx[0] && !builds_one(0, add_source), "a build that must fail");
     builds_fail = false;
     ctx[1] = clef_open(&whole);
-    EXPECT(ctx[1] && device_of(0)->programs == device_of(1)->programs, "they do not share");
+    if (failures || !ctx[1]) exit(1);
+    EXPECT(device_of(0)->programs == device_of(1)->programs, "they do not share");
     EXPECT(builds_one(1, add_source) && !builds_one(1, "error"), "%s", clef_error(ctx[1]));
     clef_close(ctx[0]);
     clef_close(ctx[1]);
@@ -215,6 +252,7 @@ int main(void) {
     live = ledger = 0;
     sweep_all(dir);
     if (!failures) sweep_all(""); /* once more through the compiler */
+    for (int sort = 0; sort < 2 && shared && !failures; sort++) sweep_joining(sort);
     if (!failures && shared) builds_of_the_moment();
     printf("%s: %ld calls could have failed: %d failures\n", shared ? "in one OpenCL context" : "apart", calls, failures);
     remove_dir(dir);
