@@ -374,6 +374,10 @@ Test(together, an_isolated_context_is_nobody_elses) {
     expect_works(0, add_source);
     clef_close(ctx[2]);
     clef_close(ctx[0]);
+    const clef_options both[] = {{.device = "0"}, {.device = "0", .isolated = true}};
+    cr_assert_eq(clef_open_all(both, 2, ctx), CLEF_OK, "%s", clef_error(NULL));
+    cr_expect_neq(device_of(0)->context, device_of(1)->context, "also of those opened together");
+    close_all(2);
 }
 
 static void *open_and_close(void *good) {
