@@ -164,8 +164,9 @@ function(clef_test_on where size test target source)
   if(driver STREQUAL "oclgrind")
     add_dependencies(${target} whole_writes registers)
     list(APPEND environment CLEF_TEST_WHOLE_WRITES=$<TARGET_FILE:whole_writes>)
-    # Of kernels that plans write Clang sees nothing (cmake/check_kernels.sh), so that Oclgrind has to look at each variable.
-    if(NOT arg_WHOLE AND NOT test MATCHES "^kernels/test_(pointwise|custom)$")
+    # Not where Clang does not see the kernels (cmake/check_kernels.sh), as plans write them; nor where vectors in registers are first
+    # written in part (cl/transpose.h), which ends Oclgrind 21.10.
+    if(NOT arg_WHOLE AND NOT "${where}/${test}" MATCHES "^oclgrind(-cpu/|/kernels/test_(pointwise|custom|recurrent|tile)$)")
       list(APPEND environment CLEF_TEST_REGISTERS=$<TARGET_FILE:registers>)
     endif()
   endif()
