@@ -27,7 +27,10 @@ static inline const char *ranks_on_one(int n, char text[2 * MOST_RANKS]) {
 
 /* Is there a device at all?  If not, the exit code is in *code.  It stays open, so that what all runs have in common is compiled once. */
 static clef_context *held;
-static void let_go(void) { clef_close(held); }
+static void let_go(void) {
+    clef_close(held);
+    held = NULL;
+}
 static inline bool have_device(int *code) {
     clef_device_info info;
     held = clef_open(NULL);
