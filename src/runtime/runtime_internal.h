@@ -1,8 +1,8 @@
 /* runtime_internal.h — the runtime's own structs; only files of this room include it (and with it CL/cl.h).
 
-   Locks: ctx->lock guards the error, the build log and the counters; programs->lock guards the program table, which contexts that
-   were opened together share, and is never held while the driver compiles.  Everything else belongs to the one thread that uses
-   the context. */
+   Locks: ctx->lock guards the error, the build log and the counters; programs->lock guards the program table, which contexts that have
+   one OpenCL context share, and is never held while the driver compiles; in_use (program.c) guards the list of these tables.
+   Everything else belongs to the one thread that uses the context. */
 #ifndef CLEF_RUNTIME_INTERNAL_H
 #define CLEF_RUNTIME_INTERNAL_H
 #include "runtime/opencl_api.h"

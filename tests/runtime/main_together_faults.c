@@ -34,7 +34,7 @@ static clef__device *device_of(int i) { return clef__device_at(ctx[i], 0); }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { DENSE = 8 }; /* each takes long there, and is tried without sanitizers too */
 #else
-enum { DENSE = 64 };
+enum { DENSE = 1 << 20 };
 #endif
 
 static bool adds(int i, const char *source) {
