@@ -2,9 +2,10 @@
    k, and the epilogue (epilogue.h).
 
    Lanes go along k, so that every element of A is read once and in long runs: such a product is as fast as memory.  A work-item
-   takes `rows` rows, MR at a time, and first puts the columns of B side by side unless they lie so.
+   takes `rows` rows as MR runs, one row of each at a time: a few streams that each go on from row to row are what caches fetch
+   ahead of best.  It first puts the columns of B side by side unless they lie so.
 
-   Knobs: MR: rows at a time; NV: columns; W: lanes; IN: f32, f64, i32 or i64, what sums are made in; A_IN: f32, f16, bf16, f64, i32 or
+   Knobs: MR: runs of rows; NV: columns; W: lanes; IN: f32, f64, i32 or i64, what sums are made in; A_IN: f32, f16, bf16, f64, i32 or
    i64, storage of A, which is converted in registers; B_IN, OUT: storage of B, of C and bias. */
 #ifndef IN
 #define IN f32
@@ -61,11 +62,13 @@ KERNEL(dot_rows, DOT_ROWS_ARGS) {
         COLUMNS(TAKE, 0)
     }
 #endif
+    int run = (end - item * rows + MR - 1) / MR;
     PLAIN_LOOP
-    for (int m = item * rows; m < end; m += MR) {
+    for (int m = item * rows; m < item * rows + run; m++) {
 #define START(i, j) V sum##i##_##j = (V)(0);
 #define START_ROW(i)                                                                                   \
-    __global const MEMORY(A_IN) *a##i = a + min(m + i, end - 1) * am;                                  \
+    int m##i = m + i * run;                                                                            \
+    __global const MEMORY(A_IN) *a##i = a + min(m##i, end - 1) * am;                                   \
     COLUMNS(START, i)
         ROWS(START_ROW)
         int k = 0;
@@ -77,7 +80,6 @@ KERNEL(dot_rows, DOT_ROWS_ARGS) {
 #define MULTIPLY_ROW(i)                                                                                \
     {                                                                                                  \
         V x = LOAD(A_IN, W, a##i, k);                                                                  \
-        PREFETCH_READ(a##i + MR * am + k);                                                             \
         COLUMNS(MULTIPLY, i)                                                                           \
     }
             ROWS(MULTIPLY_ROW)
@@ -97,12 +99,12 @@ KERNEL(dot_rows, DOT_ROWS_ARGS) {
         }
 #define PUT(i, j)                                                                                      \
     {                                                                                                  \
-        long at = (m + i) * cm + j * cn;                                                               \
-        A whole = BIASED(1, t##i##_##j, (m + i) * bias_m + j * bias_n);                                \
+        long at = m##i * cm + j * cn;                                                                  \
+        A whole = BIASED(1, t##i##_##j, m##i * bias_m + j * bias_n);                                   \
         STORE(OUT, 1, c, at, EPILOGUE(1, whole, with, at));                                            \
     }
 #define PUT_ROW(i)                                                                                     \
-    if (m + i < end) {                                                                                 \
+    if (m##i < end) {                                                                                  \
         COLUMNS(PUT, i)                                                                                \
     }
         ROWS(PUT_ROW)

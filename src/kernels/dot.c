@@ -12,7 +12,8 @@ enum {
     MOST_COLUMNS = 4,
     LONGEST = 16384,    /* longer sums are better split */
     LEAST_WORK = 32768, /* products for which a work-item of its own pays */
-    FOLD_STEPS = 7
+    FOLD_STEPS = 7,
+    RUNS = 4 /* of rows that an item reads side by side */
 };
 static const double EFFICIENCY = 0.3;
 
@@ -59,14 +60,14 @@ static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, 
     int64_t batch = g->z[0] * g->z[1], units = clef__larger(clef__lower_device(lw)->compute_units, 1) * profile->items_per_unit;
     int64_t items = clef__larger(clef__smaller(clef__ceil_div(units, batch), s->m * s->n * s->k / LEAST_WORK), 1);
     if (!clef__lower_pays(lw, (double)(batch * s->m * s->n) * (double)s->k)) items = 1;
-    int rows = s->n == 1 ? 8 : 4, lanes = clef_dtype_size(type) == 8 && profile->vector > 4 ? profile->vector / 2 : profile->vector;
-    int64_t each = clef__ceil_div(clef__ceil_div(s->m, items), rows) * rows;
+    int lanes = clef_dtype_size(type) == 8 && profile->vector > 4 ? profile->vector / 2 : profile->vector;
+    int64_t each = clef__ceil_div(clef__ceil_div(s->m, items), RUNS) * RUNS;
     bool alike = (s->bk == 1 || s->k == 1) && s->b.dtype == type;
     items = clef__ceil_div(s->m, each);
     clef__operand columns = s->b;
     if (!alike) columns = clef__lower_scratch(lw, type, CLEF_SHAPE(batch * items, s->n, s->k));
     clef__launch_begin(lw, "dot.cl", "dot_rows");
-    clef__launch_define(lw, "MR", "%d", rows);
+    clef__launch_define(lw, "MR", "%d", RUNS);
     clef__launch_define(lw, "NV", "%d", (int)s->n);
     clef__launch_define(lw, "W", "%d", lanes);
     clef__launch_define(lw, "IN", "%s", clef__token(type));
