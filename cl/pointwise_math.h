@@ -68,14 +68,27 @@
 /* Is r, a remainder with the sign of the dividend, on the other side of 0 than b? */
 #define OPPOSITE(r, b) ((r != K(0)) & ((r < K(0)) != (b < K(0))))
 
-#define FMOD(a, b) CAT(FMOD_, ELEMENT)(a, b)
-#define FMOD_float(a, b) fmod(a, b)
-#define FMOD_double(a, b) fmod(a, b)
-#define FMOD_int(a, b) (a % DIVISOR(a, b))
-#define FMOD_long(a, b) FMOD_int(a, b)
+/* LET_FMOD: r, the remainder with the sign of the dividend. */
+#define LET_FMOD(r, a, b) CAT(LET_FMOD_, ELEMENT)(r, a, b)
+#define LET_FMOD_float(r, a, b) const T r = fmod(a, b);
+#define LET_FMOD_double(r, a, b) LANE_BY_LANE(r, fmod, a, b)
+#define LET_FMOD_int(r, a, b) const T r = a % DIVISOR(a, b);
+#define LET_FMOD_long(r, a, b) LET_FMOD_int(r, a, b)
+/* Of double vectors some drivers spoil lanes: all that stand beside a zero, infinity or NaN, and some of small numbers. */
+#define LANE_BY_LANE(r, f, a, b)                                                                 \
+    double r##_x[W];                                                                             \
+    double r##_y[W];                                                                             \
+    CAT(VSTORE_, W)(a, r##_x);                                                                   \
+    CAT(VSTORE_, W)(b, r##_y);                                                                   \
+    for (int k = 0; k < W; k++) r##_x[k] = f(r##_x[k], r##_y[k]);                                \
+    const T r = CAT(VLOAD_, W)(r##_x);
+
+#define RETURN_FMOD(a, b)                                                                        \
+    LET_FMOD(r, a, b)                                                                            \
+    return r;
 
 #define RETURN_REMAINDER(a, b)                                                                   \
-    const T r = FMOD(a, b);                                                                      \
+    LET_FMOD(r, a, b)                                                                            \
     return r + SEL(OPPOSITE(r, b), b, K(0));
 
 #define RETURN_TRUNC_DIVIDE(a, b) CAT(RETURN_TRUNC_DIVIDE_, ELEMENT)(a, b)
@@ -83,7 +96,7 @@
 #define RETURN_TRUNC_DIVIDE_long(a, b) RETURN_TRUNC_DIVIDE_int(a, b)
 /* From the exact remainder, as a / b may round up to a whole number; where there is none, from a / b. */
 #define RETURN_TRUNC_DIVIDE_float(a, b)                                                          \
-    const T r = fmod(a, b);                                                                      \
+    LET_FMOD(r, a, b)                                                                            \
     return SEL(r != r, trunc(a / b), rint((a - r) / b));
 #define RETURN_TRUNC_DIVIDE_double(a, b) RETURN_TRUNC_DIVIDE_float(a, b)
 
@@ -94,7 +107,7 @@
     return SEL(b == K(0), K(0), a / d - SEL(OPPOSITE(r, d), K(1), K(0)));
 #define RETURN_FLOOR_DIVIDE_long(a, b) RETURN_FLOOR_DIVIDE_int(a, b)
 #define RETURN_FLOOR_DIVIDE_float(a, b)                                                          \
-    const T r = fmod(a, b);                                                                      \
+    LET_FMOD(r, a, b)                                                                            \
     return SEL(b == K(0), a / b, rint((a - r) / b) - SEL(OPPOSITE(r, b), K(1), K(0)));
 #define RETURN_FLOOR_DIVIDE_double(a, b) RETURN_FLOOR_DIVIDE_float(a, b)
 
@@ -102,14 +115,9 @@
    sign bit, which -n has as long as bits are left. */
 #define RETURN_POWER(a, b) CAT(RETURN_POWER_, ELEMENT)(a, b)
 #define RETURN_POWER_float(a, b) return pow(a, b);
-/* Lane by lane: a zero, infinity or NaN in one lane of a double vector spoils its neighbours on some drivers. */
 #define RETURN_POWER_double(a, b)                                                                \
-    double x[W];                                                                                 \
-    double y[W];                                                                                 \
-    CAT(VSTORE_, W)(a, x);                                                                       \
-    CAT(VSTORE_, W)(b, y);                                                                       \
-    for (int k = 0; k < W; k++) x[k] = pow(x[k], y[k]);                                          \
-    return CAT(VLOAD_, W)(x);
+    LANE_BY_LANE(r, pow, a, b)                                                                   \
+    return r;
 #define RETURN_POWER_int(a, b)                                                                   \
     VEC(CAT(u, ELEMENT), W) base = AS_(CAT(u, ELEMENT), W)(a);                                   \
     VEC(CAT(u, ELEMENT), W) y = 1;                                                               \

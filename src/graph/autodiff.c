@@ -27,13 +27,14 @@ typedef struct walk {
     clef__node **order; /* inputs before consumers */
     int n, capacity;
     clef__output **out;
+    uint64_t *former;   /* out[i]'s place in the walk around this one */
     clef_tensor **grad; /* of out[i]; NULL: none yet */
-    int n_out, out_capacity;
+    int n_out, out_capacity, former_capacity;
     term *term;
     int *first_term, *last_term; /* of each output; -1: none */
     int n_terms, term_capacity;
     uint64_t mark;
-    bool recompute;
+    bool recompute, within; /* an op's gradient, which another walk has asked for, walks itself */
     clef__copies copies;
 } walk;
 
@@ -42,7 +43,10 @@ static bool on_tape(const clef__output *out) { return out->requires_grad; }
 static int index_in(const walk *w, const clef__output *out) { return out->tape >> 32 == w->mark ? (int)(uint32_t)out->tape : -1; }
 
 static bool add_output(walk *w, clef__output *out) {
-    if (!clef__grow(&w->out, w->n_out, &w->out_capacity, sizeof *w->out)) return false;
+    if (!clef__grow(&w->out, w->n_out, &w->out_capacity, sizeof *w->out) ||
+        !clef__grow(&w->former, w->n_out, &w->former_capacity, sizeof *w->former))
+        return false;
+    w->former[w->n_out] = out->tape;
     out->tape = w->mark << 32 | (uint32_t)w->n_out;
     w->out[w->n_out++] = out;
     return true;
@@ -183,6 +187,7 @@ static void propagate(walk *w, clef__node *node) {
 static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool create_graph) {
     clef_context *ctx = w->ctx = clef_tensor_context(y);
     w->mark = w->copies.mark = clef__traversal(ctx);
+    w->within = clef__graph_of(ctx)->differentiating;
     w->recompute = !create_graph; /* what is to be differentiated again is on the tape, and stays */
     if (!g) return CLEF_MEMORY;
     if (!walk_collect(w, clef__output_of(y))) return clef__fail(ctx, CLEF_MEMORY, "backward: no host memory");
@@ -193,19 +198,22 @@ static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool c
     for (int i = 0; i < w->n_out; i++) w->first_term[i] = w->last_term[i] = -1;
     uint64_t failures = clef__failures(ctx); /* an op that leaves a gradient out has failed, or means zero */
     clef__graph *graph = clef__graph_of(ctx);
-    bool was = clef_set_grad_enabled(ctx, create_graph), within = graph->differentiating;
+    bool was = clef_set_grad_enabled(ctx, create_graph);
     graph->differentiating = true;
     w->grad[0] = g; /* the first output that the walk came to */
     for (int i = w->n - 1; i >= 0; i--) propagate(w, w->order[i]);
     for (int i = 0; i < w->n_out; i++) total(w, i);
-    graph->differentiating = within;
+    graph->differentiating = w->within;
     clef_set_grad_enabled(ctx, was);
     return clef__failed_since(ctx, failures);
 }
 
+/* The walk around this one finds its places again. */
 static void walk_free(walk *w) {
+    for (int i = 0; w->within && i < w->n_out; i++) w->out[i]->tape = w->former[i];
     clef__free(w->order);
     clef__free(w->out);
+    clef__free(w->former);
     clef__free(w->grad);
     clef__free(w->term);
     clef__free(w->first_term);

@@ -7,10 +7,13 @@
 /* One number, or one for each item, as [n,1,1,1]. */
 static clef_tensor *per_item(clef_tensor *x) { return clef_reshape(clef_to(x, CLEF_I32), CLEF_SHAPE(clef_numel(x), 1, 1, 1)); }
 
+/* A query that stands farther away than this stands there: places are added up in i32. */
+static const double FARTHEST = 1 << 30;
+
 /* Of every query, the key that it stands at: [1 or b,1,tq,1]. */
 static clef_tensor *query_places(clef_tensor *q, const clef__attention *a) {
     clef_tensor *i = clef_reshape(clef__count_beside(q, a->tq, CLEF_I32), CLEF_SHAPE(1, 1, a->tq, 1));
-    return a->offset ? clef_add(i, per_item(a->offset)) : clef_add_scalar(i, (double)a->shift);
+    return a->offset ? clef_add(i, clef_clamp(per_item(a->offset), -FARTHEST, FARTHEST)) : clef_add_scalar(i, (double)a->shift);
 }
 
 static clef_tensor *both(clef_tensor *a, clef_tensor *b) { return a ? clef_logical_and(a, b) : b; }
@@ -119,12 +122,17 @@ static bool mask_fits(clef_tensor *q, const clef__attention *a) {
 }
 
 static bool numbers_fit(clef_tensor *q, const clef__attention *a) {
-    const char *fact = !(a->dropout >= 0 && a->dropout <= 1) ? "dropout is no probability"
-                       : a->window < 0                       ? "window is negative; 0 means none"
-                       : !(a->softcap >= 0)                  ? "softcap is negative; 0 means none"
-                       : !isfinite(a->scale)                 ? "scale is not finite"
-                                                             : NULL;
+    const char *fact = !(a->dropout >= 0 && a->dropout <= 1)        ? "dropout is no probability"
+                       : a->window < 0                              ? "window is negative; 0 means none"
+                       : !(a->softcap >= 0 && isfinite(a->softcap)) ? "softcap is negative or not finite; 0 means none"
+                       : !isfinite(a->scale)                        ? "scale is not finite"
+                                                                    : NULL;
     return !fact || refuse(q, CLEF_INVALID, fact, q);
+}
+
+/* As i32, without wrapping around. */
+static clef_tensor *narrow(clef_tensor *t, double low, double high) {
+    return t && clef_tensor_dtype(t) == CLEF_I64 ? clef_to(clef_clamp(t, low, high), CLEF_I32) : t;
 }
 
 static bool read_options(clef_tensor *q, const clef_attention_options *o, clef__attention *a) {
@@ -141,8 +149,13 @@ static bool read_options(clef_tensor *q, const clef_attention_options *o, clef__
         if (given[i] && !clef__given(clef_tensor_context(q), "attention", "option", &given[i], 1)) return false;
     if (a->slopes && (clef_tensor_shape(a->slopes).rank != 1 || clef_numel(a->slopes) != a->h))
         return refuse(q, CLEF_SHAPE, "slopes are [h], one for each head", a->slopes);
-    return numbers_fit(q, a) && mask_fits(q, a) && whole_numbers_fit(q, a->lengths, false, "lengths are whole numbers [b]", a->b) &&
-           whole_numbers_fit(q, a->offset, true, "offset is whole numbers [1] or [b]", a->b);
+    if (!numbers_fit(q, a) || !mask_fits(q, a) || !whole_numbers_fit(q, a->lengths, false, "lengths are whole numbers [b]", a->b) ||
+        !whole_numbers_fit(q, a->offset, true, "offset is whole numbers [1] or [b]", a->b))
+        return false;
+    clef_tensor *lengths = narrow(a->lengths, 0, INT32_MAX), *offset = narrow(a->offset, -FARTHEST, FARTHEST);
+    bool made = !lengths == !a->lengths && !offset == !a->offset;
+    a->lengths = lengths, a->offset = offset;
+    return made;
 }
 
 clef_tensor *clef_attention(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef_attention_options *options) {

@@ -123,6 +123,7 @@ clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_los
     if (!far) return NULL;
     if (!(delta > 0)) return clef__refuse(clef_tensor_context(x), "huber_loss", CLEF_INVALID, "delta = %g is not positive", delta);
     clef_tensor *near = clef_mul_scalar(clef_square(far), 0.5);
+    if (isinf(delta)) return reduced(near, o.reduction);
     clef_tensor *line = clef_mul_scalar(clef_sub_scalar(far, delta / 2), delta);
     return reduced(clef_where(clef_le_scalar(far, delta), near, line), o.reduction);
 }

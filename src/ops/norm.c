@@ -48,15 +48,26 @@ static clef_tensor *normalise(clef_tensor *x, clef_tensor *mean, clef_tensor *sc
                        NULL, 0);
 }
 
-/* Mean and biased variance over `dims`, which stay as 1, in one pass.  Sums are taken about the first element, so that a mean
-   far from 0 costs no digits. */
-static bool moments(clef_tensor *x, const int *dims, int n, clef_tensor **mean, clef_tensor **var) {
-    clef_tensor *about = clef_detach(x), *first, *second;
-    double count = 1;
-    for (int i = 0; i < n; i++) {
-        count *= (double)clef_tensor_shape(x).dim[dims[i]];
-        about = clef_slice(about, dims[i], 0, 1, 1);
+enum { SAMPLE = 256 };
+
+/* The mean of some elements, the first along each of `dims`, which stay as 1. */
+static clef_tensor *sample_mean(clef_tensor *x, const int *dims, int n) {
+    clef_tensor *some = clef_detach(x);
+    int64_t most = SAMPLE;
+    for (int i = n - 1; i >= 0; i--) {
+        int64_t here = clef__larger(1, clef__smaller(clef_tensor_shape(x).dim[dims[i]], most));
+        some = clef_slice(some, dims[i], 0, here, 1);
+        most /= here;
     }
+    return clef_mean(some, dims, n, true);
+}
+
+/* Mean and biased variance over `dims`, which stay as 1, in one pass.  Sums are taken about the mean of some elements, so that neither
+   a mean far from 0 nor one element far from the others costs digits: a single one would, and be the first. */
+static bool moments(clef_tensor *x, const int *dims, int n, clef_tensor **mean, clef_tensor **var) {
+    clef_tensor *about = sample_mean(x, dims, n), *first, *second;
+    double count = 1;
+    for (int i = 0; i < n; i++) count *= (double)clef_tensor_shape(x).dim[dims[i]];
     if (!clef__pair_of_sums(NULL, x, about, &first, &second)) return false;
     clef_tensor *off = clef_div_scalar(first, count);
     *mean = clef_add(about, off);

@@ -163,8 +163,9 @@ static bool check_tensors(request *r) {
                      clef_dtype_name(clef_tensor_dtype(r->lengths)));
         return false;
     }
+    if (r->lengths && clef_tensor_dtype(r->lengths) == CLEF_I64) r->lengths = clef_clamp(r->lengths, 0, (double)r->steps);
     if (r->lengths) r->lengths = clef_to(r->lengths, CLEF_I32);
-    return true;
+    return !r->o.lengths || r->o.lengths == CLEF_NONE || r->lengths;
 }
 
 static bool read_request(request *r, int n, const clef_recurrent_options *options) {
@@ -179,6 +180,7 @@ static bool read_request(request *r, int n, const clef_recurrent_options *option
     else if (r->layers < 1 || !r->weights || n != r->layers * r->directions)
         wrong = "as many weights as layers times directions are needed";
     else if (r->o.dropout < 0 || r->o.dropout > 1) wrong = "dropout must be within 0 and 1";
+    else if (r->o.bidirectional && r->o.backwards) wrong = "backwards does not go with bidirectional, which has both directions";
     else if (!(r->o.clip >= 0)) wrong = "clip must be positive, or 0 for none";
     else if (x.dim[r->o.batch_first ? 1 : 0] == 0) wrong = "a sequence has at least one step";
     if (wrong) {

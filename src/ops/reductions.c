@@ -85,12 +85,14 @@ static void mean_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_ten
 
 static clef_tensor *sum_over(clef_tensor *x, int64_t mask);
 
-/* Equals share the gradient. */
+/* Equals share the gradient; of half types there may be more than those can count. */
 static void extreme_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                              clef_tensor **dx) {
     (void)wanted;
-    clef_tensor *chosen = clef_to(clef_eq(x[0], y[0]), clef_tensor_dtype(x[0]));
-    dx[0] = clef_mul(chosen, clef_div(g[0], sum_over(chosen, mask_of(y[0]))));
+    clef_dtype dtype = clef_tensor_dtype(x[0]);
+    clef_tensor *chosen = clef_eq(x[0], y[0]), *wide = clef__to_wide(g[0]);
+    clef_tensor *count = sum_over(clef_to(chosen, clef_tensor_dtype(wide)), mask_of(y[0]));
+    dx[0] = clef_mul(clef_to(chosen, dtype), clef_to(clef_div(wide, count), dtype));
 }
 
 /* The product of the others: y/x without zeros; with one zero only that element has any. */

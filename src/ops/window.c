@@ -274,7 +274,9 @@ clef_tensor *clef_pad(clef_tensor *x, const int64_t *before, const int64_t *afte
         shape.dim[i] = clef__plus(shape.dim[i], before[i] + after[i]);
         steps[i] = 1;
     }
-    return clef_shape_equal(shape, clef_tensor_shape(x)) ? x : clef__into_window(x, shape, before, steps, value);
+    return clef_shape_equal(shape, clef_tensor_shape(x))
+               ? x
+               : clef__into_window(x, shape, before, steps, clef__held(clef_tensor_dtype(x), value));
 }
 
 /* ---- concat ---- */

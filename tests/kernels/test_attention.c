@@ -277,10 +277,64 @@ Test(attention, refuses) {
                                       {.slopes = clef_zeros(ctx, CLEF_SHAPE(3), CLEF_F32)},
                                       {.dropout = 2},
                                       {.window = -1},
-                                      {.softcap = -1}};
+                                      {.softcap = -1},
+                                      {.softcap = INFINITY}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         cr_expect(!clef_attention(q, q, q, &wrong[i]) && strstr(clef_error(ctx), "attention: "), "%zu", i);
         clef_clear_error(ctx);
+    }
+    clef_close(ctx);
+}
+
+/* Lengths and offsets beyond i32 are as far as can be, not somewhere else. */
+Test(attention, far_lengths_and_offsets) {
+    clef_context *ctx = open_seeded(1);
+    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F64};
+    int64_t all[] = {(int64_t)1 << 32, INT64_MAX}, far = (int64_t)1 << 32, wide = INT32_MAX;
+    for (int i = 0; i < (fewest_kernels() ? 1 : 2); i++) {
+        clef_tensor *q = clef_keep(clef_to(clef_rand(ctx, CLEF_SHAPE(2, 2, 3, 8)), dtypes[i]));
+        if (!q) break; /* no f64 here */
+        double *plain = numbers(clef_attention(q, q, q, NULL));
+        for (int j = 0; j < 3; j++) {
+            clef_attention_options o = {0};
+            if (j == 0) o.lengths = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_I64, all);
+            else o.causal = true, o.offset = clef_from_host(ctx, CLEF_SHAPE(1), CLEF_I64, j == 1 ? &far : &wide);
+            double *y = numbers(clef_attention(q, q, q, &o));
+            for (int k = 0; k < 96; k++) cr_expect_float_eq(y[k], plain[k], 1e-6, "%s %d", clef_dtype_name(dtypes[i]), j);
+            free(y);
+        }
+        free(plain);
+        clef_release(q);
+    }
+    clef_clear_error(ctx);
+    clef_close(ctx);
+}
+
+/* Where the kernel of gradients is differentiated again: what the composition has. */
+static void second_derivatives(clef_context *ctx, bool composed, double *all[3]) {
+    clef_tensor *x[3], *dx[3], *ddx[3];
+    for (int i = 0; i < 3; i++) {
+        double *v = spread(24, -1, 1, 3 + (uint64_t)i);
+        x[i] = clef_require_grad(clef_keep(tensor_of(ctx, CLEF_SHAPE(1, 1, 3, 8), CLEF_F32, v)), true);
+        free(v);
+    }
+    clef_tensor *scores = clef_mul_scalar(clef_matmul(x[0], clef_transpose(x[1], 2, 3)), 1 / sqrt(8));
+    clef_tensor *y = composed ? clef_matmul(clef_softmax(scores, 3), x[2]) : clef_attention(x[0], x[1], x[2], NULL);
+    cr_assert_eq(clef_grad(clef_sum(clef_square(y), NULL, 0, false), CLEF_NONE, x, 3, true, dx), CLEF_OK, "%s", clef_error(ctx));
+    clef_tensor *sum = clef_sum(clef_square(dx[0]), NULL, 0, false);
+    for (int i = 1; i < 3; i++) sum = clef_add(sum, clef_sum(clef_square(dx[i]), NULL, 0, false));
+    cr_assert_eq(clef_grad(sum, CLEF_NONE, x, 3, false, ddx), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 3; i++) all[i] = numbers(ddx[i]), clef_release(x[i]);
+}
+Test(attention, differentiates_twice) {
+    clef_context *ctx = open_seeded(1);
+    double *fused[3], *composed[3];
+    second_derivatives(ctx, false, fused);
+    second_derivatives(ctx, true, composed);
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 24; k++)
+            cr_expect_float_eq(fused[i][k], composed[i][k], 2e-4 * (1 + fabs(composed[i][k])), "%d %d", i, k);
+        free(fused[i]), free(composed[i]);
     }
     clef_close(ctx);
 }

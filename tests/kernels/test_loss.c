@@ -216,6 +216,12 @@ Test(loss, distances) {
             check_distance(ctx, which, (clef_reduction)reduction, CLEF_F32);
         for (int d = 1; d < float_dtypes_here(ctx); d++) check_distance(ctx, which, CLEF_REDUCE_MEAN, float_dtypes[d]);
     }
+    double all[2] = {4, -6};
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, all)), *dx;
+    clef_tensor *loss = clef_huber_loss(p, clef_zeros(ctx, CLEF_SHAPE(2), CLEF_F32), &(clef_loss_options){.delta = INFINITY});
+    cr_expect(clef_grad(loss, CLEF_NONE, &p, 1, false, &dx) == CLEF_OK && clef_item(loss) == 13, "all of it is near");
+    expect_numbers(dx, (double[]){2, -3}, 0, 0, "slope of a Huber loss without an end");
+    clef_release(p);
     double big[2] = {1000, -1000}, one[2] = {1, 0};
     clef_tensor *b = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, big), *o = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, one);
     cr_expect(clef_item(clef_bce_with_logits(b, o, NULL)) == 0 && clef_item(clef_bce_with_logits(clef_neg(b), o, NULL)) == 1000);

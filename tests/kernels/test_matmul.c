@@ -210,6 +210,23 @@ static array linear_reference(array x, array w, array b, int64_t m, int64_t n, i
     return y;
 }
 
+/* Of half types, whose operands are converted where a device has no products of them. */
+Test(matmul, empty_operands_of_half_types) {
+    static const clef_dtype dtypes[] = {CLEF_F16, CLEF_BF16};
+    for (int i = 0; i < 2; i++) {
+        clef_tensor *w = clef_require_grad(clef_keep(clef_ones(ctx, CLEF_SHAPE(4, 3), dtypes[i])), true);
+        float zeros[6], dw[12];
+        clef_tensor *none = clef_matmul(clef_zeros(ctx, CLEF_SHAPE(2, 0), dtypes[i]), clef_zeros(ctx, CLEF_SHAPE(0, 3), dtypes[i]));
+        cr_assert_eq(clef_read(clef_to(none, CLEF_F32), zeros, sizeof zeros), CLEF_OK, "%s", clef_error(ctx));
+        for (int k = 0; k < 6; k++) cr_expect_eq(zeros[k], 0);
+        clef_tensor *y = clef_linear(clef_zeros(ctx, CLEF_SHAPE(0, 3), dtypes[i]), w, CLEF_NONE);
+        cr_expect_eq(clef_backward(clef_sum(y, NULL, 0, false)), CLEF_OK, "%s", clef_error(ctx));
+        cr_assert_eq(clef_read(clef_to(clef_grad_of(w), CLEF_F32), dw, sizeof dw), CLEF_OK, "%s", clef_error(ctx));
+        for (int k = 0; k < 12; k++) cr_expect_eq(dw[k], 0);
+        clef_release(w);
+    }
+}
+
 Test(matmul, linear_adds_its_bias) {
     static const int64_t sizes[][3] = {{9, 10, 5}, {100, 120, 256}, {1, 84, 120}, {2, 10, 5000}, {17, 6, 3}};
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F32, CLEF_F32, CLEF_F32, CLEF_F16};

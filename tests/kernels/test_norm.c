@@ -337,6 +337,25 @@ Test(norm, a_mean_far_from_zero_costs_no_digits) {
     clef_close(ctx);
 }
 
+/* One element far from the others, the first of all, as a border or a first token may be. */
+Test(norm, an_outlier_costs_no_digits) {
+    clef_context *ctx = open_seeded(1);
+    enum { LONG = 10000 };
+    double *x = spread(LONG, -1.7, 1.7, 5), mean = 0, var = 0;
+    x[0] = 1000;
+    for (int i = 0; i < LONG; i++) mean += x[i] / LONG;
+    for (int i = 0; i < LONG; i++) var += (x[i] - mean) * (x[i] - mean) / LONG;
+    clef_tensor *p = tensor_of(ctx, CLEF_SHAPE(1, 1, 100, 100), CLEF_F32, x);
+    double *y = numbers(clef_group_norm(p, 1, CLEF_NONE, CLEF_NONE, 1e-5));
+    cr_assert(y, "%s", clef_error(ctx));
+    for (int i = 0; i < LONG; i++) {
+        double want = (x[i] - mean) / sqrt(var + 1e-5);
+        cr_expect_float_eq(y[i], want, 1e-5 + 1e-6 * fabs(want), "%d", i);
+    }
+    free(x), free(y);
+    clef_close(ctx);
+}
+
 Test(norm, dropout) {
     clef_context *ctx = open_seeded(7);
     int n = test_small() ? 200 : 20000;

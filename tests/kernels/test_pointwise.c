@@ -320,6 +320,32 @@ static void check_binaries(clef_dtype dtype) {
     }
     clef_close(ctx);
 }
+/* Remainders are exact; sizes leave any number of lanes over, and lanes stand beside zeros, infinities and NaN. */
+Test(pointwise, remainders_of_doubles_are_exact) {
+    clef_context *ctx = open_or_skip(&(clef_options){0});
+    static const double some[] = {440, 1346781, 3e9, 1, 0, -7, INFINITY, 5.5, NAN, -1e300, 2},
+                        by[] = {274, 274, 1, 6e-8, 2, 0, 3, -INFINITY, 2, 1e-3, NAN, 7, -3};
+    enum { MOST = 33 };
+    for (int n = 1; n <= MOST; n += fewest_kernels() ? 8 : 1) {
+        double a[MOST], b[MOST];
+        for (int i = 0; i < n; i++) a[i] = some[(i * 5 + n) % 11], b[i] = by[(i * 3 + n) % 13];
+        clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(n), CLEF_F64, a), *y = clef_from_host(ctx, CLEF_SHAPE(n), CLEF_F64, b);
+        if (!x) break; /* no f64 here */
+        double *rest = numbers(clef_fmod(x, y)), *same = numbers(clef_remainder(x, y));
+        for (int i = 0; i < n; i++) {
+            double r = fmod(a[i], b[i]), s = r != 0 && (r < 0) != (b[i] < 0) ? r + b[i] : r;
+            cr_expect(rest[i] == r || (isnan(r) && isnan(rest[i])), "fmod(%g, %g) = %.17g, not %.17g; of %d", a[i], b[i], rest[i],
+                      r, n);
+            cr_expect(same[i] == s || (isnan(s) && isnan(same[i])), "%g %% %g = %.17g, not %.17g; of %d", a[i], b[i], same[i], s,
+                      n);
+        }
+        free(rest), free(same);
+        clef_end_step(ctx);
+    }
+    clef_clear_error(ctx);
+    clef_close(ctx);
+}
+
 Test(pointwise, binary_f32) { check_binaries(CLEF_F32); }
 Test(pointwise, binary_f64) { check_binaries(CLEF_F64); }
 

@@ -287,6 +287,8 @@ Test(recurrent, wrong_input_is_named) {
         expect_refusal(cell, in, &(clef_recurrent_options){.lengths = two}, 1, CLEF_SHAPE, "lengths is [2,3] but must be [5]");
         expect_refusal(cell, in, &(clef_recurrent_options){.lengths = clef_ones(ctx, CLEF_SHAPE(ITEMS), CLEF_F32)}, 1, CLEF_DTYPE,
                        "lengths must be whole numbers, not f32");
+        expect_refusal(cell, in, &(clef_recurrent_options){.bidirectional = true, .backwards = true}, 2, CLEF_INVALID,
+                       "backwards does not go with bidirectional");
         expect_refusal(cell, in, &(clef_recurrent_options){.clip = -1}, 1, CLEF_INVALID, "clip must be positive");
         expect_refusal(cell, in, &(clef_recurrent_options){.activations[1][2].name = "tanh"}, 1, CLEF_INVALID,
                        "no activation is called \"tanh\"; there is Affine, ");

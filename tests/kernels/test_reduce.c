@@ -324,6 +324,18 @@ Test(reduce, variance) {
     clef_close(ctx);
 }
 
+/* More of them than f16 can count: each has its share. */
+Test(reduce, many_equals_share_the_gradient) {
+    clef_context *ctx = open_seeded(1);
+    enum { MANY = 70000 };
+    clef_tensor *x = clef_require_grad(clef_keep(clef_zeros(ctx, CLEF_SHAPE(MANY), CLEF_F16)), true), *dx;
+    cr_assert_eq(clef_grad(clef_max(x, NULL, 0, false), CLEF_NONE, &x, 1, false, &dx), CLEF_OK, "%s", clef_error(ctx));
+    double sum = clef_item(clef_sum(clef_to(dx, CLEF_F32), NULL, 0, false));
+    cr_expect_float_eq(sum, 1, 2e-3, "%g", sum);
+    clef_release(x);
+    clef_close(ctx);
+}
+
 Test(reduce, logsumexp_and_norms) {
     clef_context *ctx = open_seeded(1);
     double x[9] = {1000, 1000, 999, -INFINITY, -INFINITY, -INFINITY, 3, -4, 0};

@@ -83,7 +83,7 @@ static void launch_partition(const clef__lowering *lw, const partition *c) {
 }
 
 void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, const char *label) {
-    if (lw->rec->failed) return;
+    if (lw->rec->failed || clef_shape_numel(p->shape) == 0) return;
     int width = clef__lower_profile(lw)->vector;
     clef__space s;
     clef__space_make(&s, p, width);
