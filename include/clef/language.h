@@ -105,14 +105,16 @@ CLEF_API clef_status clef_language_save(clef_module *net, const char *directory)
    A generator saves keys and values of the tokens it has seen in a cache of fixed capacity, or a recurrent net's states, so that a further
    token costs one row.  Prompts are read in blocks of a power of two, of which each size has one plan, and tokens with another one:
    positions are numbers that move, so that from the third token on nothing is planned or compiled.  The same prompts, options and device
-   give the same tokens. */
+   give the same tokens.  A generator ends the context's step whenever it has read (clef_end_step): keep what is to outlive that.  Memory lies
+   where the model does. */
 typedef struct clef_generator clef_generator; /* owned by the net's context; freed with it, or by clef_generator_close */
 typedef struct clef_generator_options {
     int64_t batch;    /* sequences at once; 0: 1 */
     int64_t capacity; /* tokens of each, prompt and answer; 0: the model's context, which is the most there can be */
     bool slide;       /* when a sequence is full, its older half is dropped and the rest is read again; else that is CLEF_STATE */
 } clef_generator_options;
-/* NULL and CLEF_INVALID for a module that is no language model, or options out of range; CLEF_MEMORY.
+/* NULL and CLEF_INVALID for a module that is no language model, or options out of range; CLEF_UNSUPPORTED for a model that lies on several
+   devices; CLEF_MEMORY.
        clef_generator *g = clef_generator_new(net, NULL);  */
 CLEF_API clef_generator *clef_generator_new(clef_module *net, const clef_generator_options *options);
 /* Frees it now; NULL is allowed. */
@@ -125,7 +127,7 @@ CLEF_API clef_status clef_generator_prompt(clef_generator *g, const int64_t *con
 CLEF_API clef_status clef_generator_feed(clef_generator *g, const int64_t *token);
 /* The logits [batch,vocabulary] of the token that comes next, the generator's own until it reads again; NULL before the first prompt. */
 CLEF_API const float *clef_generator_logits(const clef_generator *g);
-/* Tokens that each sequence has had, the longest prompt's count for all. */
+/* Tokens of the longest sequence that the cache holds: those of the prompt and what followed it, but for what .slide has dropped. */
 CLEF_API int64_t clef_generator_length(const clef_generator *g);
 /* Sequence i goes on as sequence from[i] was: for a search that follows several. */
 CLEF_API clef_status clef_generator_reorder(clef_generator *g, const int64_t *from);

@@ -111,17 +111,25 @@ static bool take_setting(clef__json *json, const char *name, const setting *s, v
     return false;
 }
 
+static void take_end_token(clef__json *json, clef__language_config *c) {
+    double id;
+    if (clef__json_double(json, &id) && id >= 0 && id < 1e15 && c->n_end_tokens < CLEF_END_TOKENS_MOST)
+        c->end_token[c->n_end_tokens++] = (int64_t)id;
+}
+
+/* One, or a list; of several members of this name the last one counts.  null leaves them as they are. */
 static void take_end_tokens(clef__json *json, clef__language_config *c) {
+    if (clef__json_peek(json) == 'n') {
+        clef__json_skip(json);
+        return;
+    }
+    c->n_end_tokens = 0;
     if (clef__json_peek(json) != '[') {
-        double id;
-        if (clef__json_double(json, &id) && id >= 0) c->end_token[c->n_end_tokens++] = (int64_t)id;
+        take_end_token(json, c);
         return;
     }
     clef__json_expect(json, "[");
-    while (clef__json_element(json)) {
-        int64_t id;
-        if (clef__json_whole(json, &id) && c->n_end_tokens < CLEF_END_TOKENS_MOST) c->end_token[c->n_end_tokens++] = id;
-    }
+    while (clef__json_element(json)) take_end_token(json, c);
 }
 
 static int64_t count_labels(clef__json *json) {

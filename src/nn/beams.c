@@ -201,13 +201,14 @@ static clef_status read_options(search *s, const clef_beam_options *options) {
     if (s->o.beams < 1 || g->batch % s->o.beams)
         return clef__fail(g->ctx, CLEF_INVALID, "generator: %lld beams in a batch of %lld; they must divide it",
                           (long long)s->o.beams, (long long)g->batch);
-    if (s->o.best < 1 || s->o.best > s->o.beams || s->o.tokens < 0 || s->o.n_end_tokens < 0 || !isfinite(s->o.length_penalty))
+    if (s->o.best < 1 || s->o.best > s->o.beams || s->o.tokens < 0 || s->o.tokens > INT32_MAX || s->o.n_end_tokens < 0 ||
+        !isfinite(s->o.length_penalty))
         return clef__fail(g->ctx, CLEF_INVALID,
                           "generator: the %lld best of %lld beams, %lld tokens, length_penalty %g; best is 1 to beams, tokens not "
-                          "negative, the penalty finite",
+                          "negative and below 2^31, the penalty finite",
                           (long long)s->o.best, (long long)s->o.beams, (long long)s->o.tokens, s->o.length_penalty);
     s->prompts = g->batch / s->o.beams;
-    s->seen = s->o.beams * clef__larger(2, 1 + s->o.n_end_tokens); /* enough where every beam may end in every way */
+    s->seen = s->o.beams * clef__larger(2, 1 + (int64_t)s->o.n_end_tokens); /* enough where every beam may end in every way */
     return CLEF_OK;
 }
 

@@ -113,6 +113,7 @@ static clef_status call_bert(clef_module *m, clef_tensor *const *in, int n, clef
     b->lengths = n > 1 ? in[1] : CLEF_NONE;
     b->types = n > 2 ? in[2] : CLEF_NONE;
     clef_tensor *x = clef__language_drop(clef__own_child(m, "bert"), clef__forward_child(m, "bert", in[0]));
+    b->lengths = b->types = CLEF_NONE; /* a part that is called by itself has none */
     out[0] = clef__forward_child(m, "classifier", x);
     return out[0] ? CLEF_OK : clef_error_status(m->ctx);
 }
@@ -199,7 +200,9 @@ clef_module *clef_nn_bert(clef_context *ctx, const clef_bert_options *options) {
             ctx, "bert: a width of %lld with %lld heads, hidden %lld, %lld types, %lld classes; heads must divide the width",
             (long long)o.width, (long long)o.heads, (long long)o.hidden, (long long)o.types, (long long)o.classes);
     if (!clef__language_fits(ctx, "bert", &sizes, o.dropout, o.eps, o.dtype)) return NULL;
-    bert made = {.language = {.made = {.kind = CLEF__BERT, .bert = o}, .sizes = sizes, .dropout = o.dropout}};
+    bert made = {.language = {.made = {.kind = CLEF__BERT, .bert = o}, .sizes = sizes, .dropout = o.dropout},
+                 .lengths = CLEF_NONE,
+                 .types = CLEF_NONE};
     clef_module *m = clef__new_language(ctx, "bert", NULL, call_bert, &made, sizeof made);
     bool done = m && add_body(m, (clef__part){m->language, 0}) && add_linear(m, "classifier", o.width, o.classes, o.dtype);
     return done ? m : NULL;

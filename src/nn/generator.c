@@ -51,12 +51,14 @@ void clef__free_generators(clef__nn *nn) {
 
 static bool is_recurrent(const clef_generator *g) { return g->sizes.heads == 0; }
 
+static clef_tensor *there(const clef_generator *g, clef_tensor *t) { return t ? clef_to_device(t, g->device) : NULL; }
+
 static bool make_cache(clef_generator *g) {
     clef_shape shape = is_recurrent(g) ? CLEF_SHAPE(g->batch, g->sizes.layers, g->sizes.width)
                                        : CLEF_SHAPE(g->batch, g->sizes.kv_heads, g->capacity, g->sizes.head_width);
     for (int64_t i = 0; i < g->past.n; i++) {
-        g->past.key[i] = clef_keep(clef_zeros(g->ctx, shape, CLEF_F32));
-        g->past.value[i] = clef_keep(clef_zeros(g->ctx, shape, CLEF_F32));
+        g->past.key[i] = clef_keep(there(g, clef_zeros(g->ctx, shape, CLEF_F32)));
+        g->past.value[i] = clef_keep(there(g, clef_zeros(g->ctx, shape, CLEF_F32)));
         if (!g->past.key[i] || !g->past.value[i]) return false;
     }
     return true;
@@ -91,10 +93,16 @@ clef_generator *clef_generator_new(clef_module *net, const clef_generator_option
                           "generator: batch %lld, capacity %lld; the capacity is 2 to the model's context of %lld",
                           (long long)o.batch, (long long)o.capacity, (long long)sizes.context),
                NULL;
+    int device = clef__module_device(net);
+    if (device < 0)
+        return clef__fail(ctx, CLEF_UNSUPPORTED, "generator: the %s lies on several devices; clef_module_to brings it to one",
+                          clef_module_type(net)),
+               NULL;
     clef__nn *nn = clef__nn_of(ctx);
     clef_generator *g = nn ? clef__calloc(1, sizeof *g) : NULL;
     if (g)
-        *g = (clef_generator){.ctx = ctx, .net = net, .sizes = sizes, .batch = o.batch, .capacity = o.capacity, .slide = o.slide};
+        *g = (clef_generator){
+            .ctx = ctx, .net = net, .sizes = sizes, .device = device, .batch = o.batch, .capacity = o.capacity, .slide = o.slide};
     if (g) g->past.capacity = o.capacity;
     if (!g || !make_host_memory(g)) {
         if (g) free_host_memory(g);
@@ -121,9 +129,9 @@ static int64_t next_block(const clef_generator *g, int64_t length) {
 static clef_status read_block(clef_generator *g, int64_t n, int64_t size) {
     for (int64_t i = 0; i < g->batch; i++)
         for (int64_t c = 0; c < size; c++) g->block[i * size + c] = c < n ? g->text[i * g->capacity + g->length + c] : 0;
-    clef_tensor *tokens = clef_from_host(g->ctx, CLEF_SHAPE(g->batch, size), CLEF_I64, g->block);
-    g->past.position = clef_integer(g->ctx, g->length);
-    g->past.row = clef_integer(g->ctx, n - 1);
+    clef_tensor *tokens = there(g, clef_from_host(g->ctx, CLEF_SHAPE(g->batch, size), CLEF_I64, g->block));
+    g->past.position = there(g, clef_integer(g->ctx, g->length));
+    g->past.row = there(g, clef_integer(g->ctx, n - 1));
     clef_tensor *logits = tokens && g->past.position && g->past.row ? clef__language_next(g->net, tokens, &g->past) : NULL;
     if (!logits) return clef_error_status(g->ctx);
     clef_status status = clef_eval(logits);
@@ -154,13 +162,14 @@ static clef_status set_start(clef_generator *g) {
     bool even = true;
     for (int64_t i = 0; i < g->batch; i++) even = even && g->start[i] == 0;
     if (even) return CLEF_OK;
-    g->past.start = clef_keep(clef_from_host(g->ctx, CLEF_SHAPE(g->batch), CLEF_I64, g->start));
+    g->past.start = clef_keep(there(g, clef_from_host(g->ctx, CLEF_SHAPE(g->batch), CLEF_I64, g->start)));
     return g->past.start ? CLEF_OK : clef_error_status(g->ctx);
 }
 
 /* Drops the first columns, and reads what is left again. */
 static clef_status slide(clef_generator *g) {
     int64_t drop = g->length - g->capacity / 2, left = g->length - drop;
+    g->ready = false; /* until it is read */
     for (int64_t i = 0; i < g->batch; i++) {
         memmove(g->text + i * g->capacity, g->text + i * g->capacity + drop, (size_t)left * sizeof *g->text);
         g->start[i] = g->start[i] > drop ? g->start[i] - drop : 0;
@@ -197,6 +206,7 @@ clef_status clef_generator_prompt(clef_generator *g, const int64_t *const *promp
         if (status) return status;
         longest = clef__larger(longest, clef__smaller(length[i], g->capacity));
     }
+    g->ready = false; /* until it is read */
     for (int64_t i = 0; i < g->batch; i++) {
         int64_t n = clef__smaller(length[i], longest);
         g->start[i] = longest - n;
@@ -265,12 +275,15 @@ clef_status clef_generator_reorder(clef_generator *g, const int64_t *from) {
         same = same && from[i] == i;
     }
     if (same) return CLEF_OK;
-    clef_tensor *index = clef_from_host(g->ctx, CLEF_SHAPE(g->batch), CLEF_I64, from);
+    clef_tensor *index = there(g, clef_from_host(g->ctx, CLEF_SHAPE(g->batch), CLEF_I64, from));
     clef_status status = index ? CLEF_OK : clef_error_status(g->ctx);
+    if (!status) g->ready = false; /* until all of it is in order */
     for (int64_t i = 0; i < g->past.n && !status; i++) {
         status = clef_assign(g->past.key[i], clef_index_select(g->past.key[i], 0, index));
         if (!status) status = clef_assign(g->past.value[i], clef_index_select(g->past.value[i], 0, index));
     }
     if (!status) status = clef_end_step(g->ctx);
-    return status ? status : reorder_host(g, from);
+    if (!status) status = reorder_host(g, from);
+    g->ready = g->ready || !status;
+    return status;
 }

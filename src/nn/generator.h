@@ -13,6 +13,7 @@ struct clef_generator {
     clef_context *ctx;
     clef_module *net;
     clef_language_sizes sizes;
+    int device; /* where the net lies */
     int64_t batch, capacity;
     bool slide, ready; /* ready: the logits are those of the present text */
     clef__past past;

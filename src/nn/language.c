@@ -125,6 +125,9 @@ bool clef__language_fits(clef_context *ctx, const char *type, const clef_languag
     if (s->vocabulary < 1 || s->context < 1 || s->layers < 1 || s->width < 1 ||
         (attends && (s->heads < 1 || s->kv_heads < 1 || s->head_width < 1)))
         return wrong(ctx, type, "a size is negative; they must be positive, or 0 for the default");
+    int64_t largest = clef__larger(clef__larger(s->vocabulary, s->context), clef__larger(s->width, s->heads));
+    if (clef__larger(largest, s->head_width) > INT32_MAX || (attends && s->heads > INT32_MAX / s->head_width))
+        return wrong(ctx, type, "a size is 2^31 or more");
     if (s->layers > CLEF__LANGUAGE_LAYERS_MOST) return wrong(ctx, type, "more than 1024 layers");
     if (attends && s->heads % s->kv_heads) return wrong(ctx, type, "heads must be a multiple of kv_heads");
     if (!(dropout >= 0 && dropout < 1)) return wrong(ctx, type, "dropout must be within [0,1)");
@@ -203,6 +206,9 @@ clef_tensor *clef__heads_apart(clef_tensor *x, int64_t heads) {
 }
 
 clef_tensor *clef__own_heads(const clef_module *part, clef_tensor *x, int64_t head_width) {
+    if (x && clef_tensor_shape(x).rank != 3)
+        return clef__refuse(part->ctx, part->type, CLEF_SHAPE, "queries, keys or values have %d dimensions; x is [b,t,width]",
+                            clef_tensor_shape(x).rank);
     int64_t width = x ? clef_tensor_shape(x).dim[2] : head_width;
     if (width % head_width == 0) return x ? clef__heads_apart(x, width / head_width) : NULL;
     return clef__refuse(

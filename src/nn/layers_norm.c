@@ -18,11 +18,12 @@ static clef_tensor *forward_batch_norm(clef_module *module, clef_tensor *x, void
         return NULL;
     }
     bool training = clef_is_training(module);
-    if (training)
-        for (CLEF_NO_GRAD(module->ctx)) clef_assign(b->batches, clef_add_scalar(b->batches, 1));
     clef__batch_norm_mode mode = {.training = training, .momentum = b->momentum, .eps = b->eps};
     if (clef_group_size(b->sync) > 1) mode.statistics = clef__statistics_of_ranks, mode.user = b->sync;
-    return clef__batch_norm(x, &(clef__batch_norm_tensors){b->weight, b->bias, b->mean, b->var}, &mode);
+    clef_tensor *y = clef__batch_norm(x, &(clef__batch_norm_tensors){b->weight, b->bias, b->mean, b->var}, &mode);
+    if (training && y)
+        for (CLEF_NO_GRAD(module->ctx)) clef_assign(b->batches, clef_add_scalar(b->batches, 1));
+    return y;
 }
 
 static void set_sync(clef_module *module, void *group) {
@@ -49,7 +50,7 @@ static bool make_affine(clef_module *m, bool none, clef_shape shape, clef_tensor
 
 clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options) {
     clef_nn_norm_options o = options ? *options : (clef_nn_norm_options){0};
-    if (channels < 1 || o.eps < 0 || o.momentum < 0 || o.momentum > 1)
+    if (channels < 1 || !(o.eps >= 0) || !(o.momentum >= 0 && o.momentum <= 1))
         return clef__module_refuse(ctx,
                                    "batch_norm2d: %lld channels, eps %g, momentum %g; channels must be positive, "
                                    "eps not negative, momentum at most 1",

@@ -85,12 +85,16 @@ static clef_module *make(clef_context *ctx, const char *type, int kind, bool cel
         o.projection = 0;
     if (kind != LSTM && (o.projection || o.peepholes))
         return clef__module_refuse(ctx, "%s: projection and peepholes are an LSTM's only", type);
-    if (in < 1 || hidden < 1 || o.projection < 0 || o.recurrent.layers < 1 || o.recurrent.layers > 1000 ||
-        !(o.recurrent.dropout >= 0 && o.recurrent.dropout <= 1))
-        return clef__module_refuse(
-            ctx,
-            "%s: %lld inputs, %lld units, projection %lld, %d layers, dropout %g; sizes must be positive, dropout within 0 and 1",
-            type, (long long)in, (long long)hidden, (long long)o.projection, o.recurrent.layers, o.recurrent.dropout);
+    if (o.recurrent.bidirectional && o.recurrent.backwards)
+        return clef__module_refuse(ctx, "%s: bidirectional and backwards; both directions are there with bidirectional alone",
+                                   type);
+    if (in < 1 || in > INT32_MAX || hidden < 1 || hidden > INT32_MAX || o.projection < 0 || o.projection > INT32_MAX ||
+        o.recurrent.layers < 1 || o.recurrent.layers > 1000 || !(o.recurrent.dropout >= 0 && o.recurrent.dropout <= 1))
+        return clef__module_refuse(ctx,
+                                   "%s: %lld inputs, %lld units, projection %lld, %d layers, dropout %g; sizes must be positive "
+                                   "and below 2^31, dropout within 0 and 1",
+                                   type, (long long)in, (long long)hidden, (long long)o.projection, o.recurrent.layers,
+                                   o.recurrent.dropout);
     int runs = o.recurrent.layers * (o.recurrent.bidirectional ? 2 : 1);
     size_t bytes = sizeof(recurrent) + (size_t)runs * sizeof(clef_recurrent_weights);
     clef_module *m = clef__module_make_call(ctx, type, call_recurrent, NULL, bytes);

@@ -51,6 +51,7 @@ static clef_tensor *forward_body(clef_module *m, clef_tensor *tokens, void *user
     clef_tensor *x = clef__forward_child(m, "embed_tokens", tokens);
     l->position = rotary_position(&l->language);
     x = clef__language_wanted(&l->language, clef__forward_child(m, "layers", clef__language_drop(m, x)));
+    l->position = CLEF_NONE; /* a part that is called by itself begins at 0 */
     return clef__forward_child(m, "norm", x);
 }
 
@@ -137,11 +138,15 @@ clef_module *clef_nn_llama(clef_context *ctx, const clef_llama_options *options)
                                  .kv_heads = o.kv_heads,
                                  .head_width = o.head_width,
                                  .width = o.width};
+    if (o.heads > 0 && !(options && options->head_width) && o.width % o.heads)
+        return clef__module_refuse(ctx, "llama: %lld columns for %lld heads; width is a multiple of heads, or head_width is given",
+                                   (long long)o.width, (long long)o.heads);
     if (o.hidden < 1 || o.head_width % 2 || !(o.rope_base > 0))
         return clef__module_refuse(ctx, "llama: heads of %lld, hidden %lld, rope_base %g; rotary positions want an even head",
                                    (long long)o.head_width, (long long)o.hidden, o.rope_base);
     if (!clef__language_fits(ctx, "llama", &sizes, o.dropout, o.eps, o.dtype)) return NULL;
-    llama made = {.language = {.made = {.kind = CLEF__LLAMA, .llama = o}, .sizes = sizes, .dropout = o.dropout, .tied = o.tied}};
+    llama made = {.language = {.made = {.kind = CLEF__LLAMA, .llama = o}, .sizes = sizes, .dropout = o.dropout, .tied = o.tied},
+                  .position = CLEF_NONE};
     clef_module *m = clef__new_language(ctx, "llama", forward_llama, NULL, &made, sizeof made);
     clef__projection head = {.in = o.width, .out = o.vocabulary, .dtype = o.dtype, .std = 0.02};
     bool done = m && add_body(m, m->language) && (o.tied || clef__add_projection(m, "lm_head", &head));

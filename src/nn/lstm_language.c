@@ -5,9 +5,9 @@
 
 /* A saved state [b,layers,width] as the layers want it, [layers,b,width]: zeros for items that have had no token yet. */
 static clef_tensor *state_before(const clef__past *past, clef_tensor *saved) {
-    clef_tensor *start = past->start ? past->start : clef_integer(clef_tensor_context(saved), 0);
-    clef_tensor *begun = clef_reshape(clef_lt(start, past->position), CLEF_SHAPE(1, -1, 1));
-    return clef_where(begun, clef_transpose(saved, 0, 1), clef_scalar(clef_tensor_context(saved), 0));
+    clef_tensor *begun = past->start ? clef_lt(past->start, past->position) : clef_gt_scalar(past->position, 0);
+    clef_tensor *zero = clef_to_device(clef_scalar(clef_tensor_context(saved), 0), clef_tensor_device(saved));
+    return clef_where(clef_reshape(begun, CLEF_SHAPE(1, -1, 1)), clef_transpose(saved, 0, 1), zero);
 }
 
 static clef_tensor *run_layers(clef_module *lstm, const clef__past *past, clef_tensor *x) {

@@ -105,10 +105,10 @@ static clef_status call_stack(clef_module *m, clef_tensor *const *in, int n, cle
     clef_tensor *x[MOST_INPUTS] = {CLEF_NONE, CLEF_NONE, CLEF_NONE, CLEF_NONE, CLEF_NONE, CLEF_NONE};
     if (!inputs_of(m, t, in, n, n_out, x)) return CLEF_INVALID;
     clef_module *layers = clef__own_child(m, "layers"), *norm = clef__own_child(m, "norm");
-    clef_tensor *y = x[0];
+    clef_tensor *y = layers ? x[0] : clef__forward_child(m, "layers", x[0]); /* which says so */
     for (int i = 0; layers && y && i < layers->n; i++)
         if (layers->entry[i].kind == CLEF__CHILD) y = call_there(layers->entry[i].child, t, y, x);
-    out[0] = y && norm ? clef__forward_there(norm, y) : y;
+    out[0] = !y || !t->o.final_norm ? y : norm ? clef__forward_there(norm, y) : clef__forward_child(m, "norm", y);
     return out[0] ? CLEF_OK : clef_error_status(m->ctx);
 }
 

@@ -91,8 +91,9 @@ int64_t clef_tokenizer_stream(clef_tokenizer *tokenizer, clef_text_stream *strea
     size_t skip = token ? clef__decode_piece(tokenizer, token, !stream->begun, &space) : 0;
     if (space) stream_byte(stream, ' ', &out);
     for (size_t i = skip; token && i < token->size; i++) stream_byte(stream, tokenizer->tokens.bytes[token->at + i], &out);
-    stream->begun = true;
-    if (!token && stream->n_held > 0) give_replacement(&out), stream->n_held = 0;
+    if (!token && stream->n_held > 0) give_replacement(&out);
+    if (token) stream->begun = true;
+    else *stream = (clef_text_stream){0};
     if (size) text[out.n < size ? out.n : size - 1] = 0;
     return (int64_t)out.n;
 }

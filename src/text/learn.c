@@ -218,8 +218,13 @@ static bool learn(clef_tokenizer *t, const uint8_t *text, size_t size, const cle
 
 static const char *wrong_options(const clef_tokenizer_learn_options *o) {
     if (o->n_special < 0 || (o->n_special > 0 && !o->special)) return "special is NULL, or n_special below 0";
-    for (int i = 0; i < o->n_special; i++)
-        if (!o->special[i] || strlen(o->special[i]) < 2) return "a special token has two characters or more";
+    for (int i = 0; i < o->n_special; i++) {
+        size_t size = o->special[i] ? strlen(o->special[i]) : 0;
+        if (size < 2) return "a special token has two characters or more";
+        if (clef__utf8_check((const uint8_t *)o->special[i], size) < size) return "a special token is not UTF-8";
+        for (int j = 0; j < i; j++)
+            if (strcmp(o->special[i], o->special[j]) == 0) return "a special token is there twice";
+    }
     if (o->size < 0 || (o->size > 0 && o->size < 256 + o->n_special) || o->size > CLEF__TOKENS_MOST / 4)
         return "size is 256 and the special tokens, or more, or 0 for 1024";
     return NULL;

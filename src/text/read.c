@@ -201,16 +201,35 @@ static size_t to_bytes(const clef_tokenizer *t, char *text) {
     return (size_t)(out - s);
 }
 
+/* An added token, which is read before the vocabulary, stands there as it is, or as bytes like the others. */
+static bool is_added(clef__reading *r, int64_t id, char *text) {
+    const clef__token *token = &r->t->tokens.token[id];
+    const uint8_t *bytes = r->t->tokens.bytes + token->at;
+    clef__added *added = NULL;
+    for (int i = 0; i < r->t->n_added && !added; i++)
+        if (r->t->added[i].id == id) added = &r->t->added[i];
+    if (!added || !added->only) return damaged(r, "has two tokens with the same number");
+    size_t size = strlen(text);
+    bool same = size == token->size && memcmp(bytes, text, size) == 0;
+    if (!same) size = to_bytes(r->t, text), same = size == token->size && memcmp(bytes, text, size) == 0;
+    if (!same) return clef__wrong(r->why, CLEF_FORMAT, "has an added token with the number of another token, %d", (int)id);
+    added->only = false;
+    return true;
+}
+
 bool clef__read_vocabulary(clef__reading *r) {
     clef__json_expect(&r->json, "{");
     for (const char *name; (name = clef__json_member(&r->json));) {
         int64_t id;
         char *text = r->json.start + (name - r->json.start);
-        size_t size = to_bytes(r->t, text);
         if (!clef__json_whole(&r->json, &id)) return false;
-        if (size == 0) continue; /* nothing is ever encoded as an empty token */
+        if (!*text) continue; /* nothing is ever encoded as an empty token */
         if (id >= r->most) return damaged(r, "has a token with a number that is too high");
-        if (id < r->t->tokens.n && r->t->tokens.token[id].size) return damaged(r, "has two tokens with the same number");
+        if (id < r->t->tokens.n && r->t->tokens.token[id].size) {
+            if (!is_added(r, id, text)) return false;
+            continue;
+        }
+        size_t size = to_bytes(r->t, text);
         if (!clef__tokens_put(&r->t->tokens, (int32_t)id, text, size)) {
             clef__wrong(r->why, CLEF_MEMORY, "needs more memory than there is");
             return clef__json_fail(&r->json, "memory");
@@ -313,8 +332,8 @@ static bool read_members(clef__reading *r, int pass) {
         if (pass == 0 && strcmp(name, "pre_tokenizer") == 0) read_splitter(r, 4);
         else if (pass == 0 && strcmp(name, "normalizer") == 0) read_normalizer(r);
         else if (pass == 0 && strcmp(name, "decoder") == 0) read_decoder(r);
-        else if (pass == 1 && strcmp(name, "model") == 0) read_model(r);
-        else if (pass == 2 && strcmp(name, "added_tokens") == 0) read_all_added(r);
+        else if (pass == 1 && strcmp(name, "added_tokens") == 0) read_all_added(r);
+        else if (pass == 2 && strcmp(name, "model") == 0) read_model(r);
         else clef__json_skip(&r->json);
     }
     return !r->json.expected;
@@ -367,8 +386,8 @@ bool clef__read_gpt2(clef_tokenizer *t, clef__blob *vocabulary, clef__blob *merg
     r.json = clef__json_of((char *)vocabulary->bytes, vocabulary->size);
     if (!clef__read_vocabulary(&r) || !clef__json_at_end(&r.json)) return fail_as_json(&r);
     if (t->tokens.n == 0) return clef__wrong(why, CLEF_FORMAT, "has no vocabulary");
-    if (clef__utf8_check(merges->bytes, merges->size) < merges->size)
-        return clef__wrong(why, CLEF_FORMAT, "has merges that are not UTF-8");
+    if (clef__utf8_check(merges->bytes, merges->size) < merges->size || memchr(merges->bytes, 0, merges->size))
+        return clef__wrong(why, CLEF_FORMAT, "has merges that are not UTF-8, or with a zero byte");
     char *text = clef__alloc(merges->size + 1);
     if (!text) return clef__wrong(why, CLEF_MEMORY, "needs more memory than there is");
     memcpy(text, merges->bytes, merges->size);

@@ -64,7 +64,7 @@ typedef struct cursor {
     size_t end;
 } cursor;
 
-/* A character and where the next one is; OTHER of no bytes at the end. */
+/* A character and where the next one is; OTHER of no bytes at the end, and of one where none is whole. */
 typedef struct character {
     uint32_t code;
     class class;
@@ -74,7 +74,8 @@ typedef struct character {
 static character look(const cursor *c, size_t at) {
     uint32_t code = 0;
     int length = at < c->end ? clef__utf8_next(c->text + at, c->end - at, &code) : 0;
-    return (character){code, length ? class_of(code) : OTHER, at + (size_t)length};
+    if (length) return (character){code, class_of(code), at + (size_t)length};
+    return (character){0, OTHER, at + (at < c->end)};
 }
 
 static bool is_line_end(const character *x) { return x->code == '\n' || x->code == '\r'; }

@@ -126,13 +126,19 @@ static bool is_of_model(const clef_tokenizer *t, int32_t id) {
     return t->tokens.token[id].size > 0;
 }
 
+static bool is_added(const clef_tokenizer *t, int32_t id) {
+    for (int i = 0; i < t->n_added; i++)
+        if (t->added[i].id == id) return true;
+    return false;
+}
+
 static void put_vocabulary(out *o, const clef_tokenizer *t) {
     bool first = true;
     put(o, "\"vocab\":{");
     for (int32_t id = 0; id < t->tokens.n; id++) {
         if (!is_of_model(t, id)) continue;
         put(o, first ? "\n\"" : ",\n\"");
-        put_token(o, t, id, true);
+        put_token(o, t, id, !is_added(t, id));
         put(o, "\":");
         put_whole(o, id);
         first = false;

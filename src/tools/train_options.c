@@ -67,6 +67,7 @@ bool train_options_fit(bool text) {
     else if (chosen.recompute && !model_recompute(chosen.model, NULL))
         wrong = "--recompute wants a model of blocks: --model resnet18";
     else if (chosen.threads > 256 || chosen.batch > 1000000) wrong = "--threads or --batch is far too large";
+    else if (chosen.keep > 1000000 || chosen.early_stop > 1000000) wrong = "--keep or --early-stop is far too large";
     if (!wrong) wrong = train_spread_fits(text);
     if (wrong) tool_usage("train", "%s", wrong);
     chosen.ranks.wanted = train_grid_wants();

@@ -94,7 +94,7 @@ static clef_status with_prompt(run *r, prompt_fn fn) {
     size_t length = strlen(o.prompt);
     int64_t *ids = malloc((length + 1) * sizeof *ids), n = 0;
     if (ids) n = clef_tokenizer_encode(r->tokenizer, o.prompt, length, ids, (int64_t)length);
-    clef_status status = n > 0 ? fn(r, ids, n) : clef_error_status(r->ctx);
+    clef_status status = !ids ? CLEF_MEMORY : n >= 0 ? fn(r, ids, n) : clef_error_status(r->ctx);
     free(ids);
     return status;
 }
@@ -182,7 +182,8 @@ static clef_status write_beams(run *r) {
     double begun = tool_seconds();
     clef_status status = with_prompt(r, search_beams);
     r->seconds = tool_seconds() - begun;
-    if (!status) r->stream.length = 0, r->stream.text[0] = 0;
+    r->stream.length = 0; /* the beams' texts are told */
+    if (r->stream.text) r->stream.text[0] = 0;
     return status;
 }
 

@@ -130,6 +130,13 @@ Test(attention_layers, mistakes) {
     clef_module *decoder = clef_nn_decoder_layer(ctx, 8, 2, &(clef_nn_transformer_options){.hidden = 4});
     cr_expect_null(clef_forward(decoder, x));
     expect_error(ctx, CLEF_INVALID, "decoder_layer: 1 inputs");
+    clef_module *encoder = clef_nn_encoder(ctx, 8, 2, &(clef_nn_transformer_options){.hidden = 4, .layers = 1, .final_norm = true});
+    clef_module_remove(encoder, "norm");
+    cr_expect_null(clef_forward(encoder, x));
+    expect_error(ctx, CLEF_INVALID, "its child \"norm\" was removed");
+    clef_module_remove(encoder, "layers");
+    cr_expect_null(clef_forward(encoder, x));
+    expect_error(ctx, CLEF_INVALID, "its child \"layers\" was removed");
     clef_module_remove(decoder, "multihead_attn");
     cr_expect_null(call(decoder, (clef_tensor *[]){x, x}, 2));
     expect_error(ctx, CLEF_INVALID, "its child \"multihead_attn\" was removed");

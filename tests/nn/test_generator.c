@@ -460,6 +460,54 @@ Test(generator, beams_that_do_not_fit_are_said) {
     cr_expect_eq(calls[0], 5, "%d calls; the last token is read by nobody", (int)calls[0]);
 }
 
+Test(generator, sizes_whose_products_are_no_numbers_are_refused) {
+    clef_generator *g = clef_generator_new(lstm(), &(clef_generator_options){.batch = 8, .slide = true});
+    int64_t ids[] = {3, 1, 4}, n = 3;
+    clef_beam found;
+    cr_expect_eq(clef_generator_beams(g, (const int64_t *[]){ids}, &n, &(clef_beam_options){.tokens = (int64_t)1 << 61}, &found),
+                 CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "tokens not negative and below 2^31");
+    cr_expect_null(clef_nn_lstm_language(ctx, &(clef_lstm_language_options){.vocabulary = V, .context = (int64_t)1 << 62}));
+    expect_error(ctx, CLEF_INVALID, "a size is 2^31 or more");
+    cr_expect_null(
+        clef_nn_llama(ctx, &(clef_llama_options){.heads = (int64_t)1 << 30, .head_width = 1 << 30, .width = 8, .layers = 1}));
+    expect_error(ctx, CLEF_INVALID, "a size is 2^31 or more");
+}
+
+/* On the second device: the same logits, in one batch and in another order. */
+static void expect_elsewhere(clef_module *(*make)(void)) {
+    int64_t ids[2][CONTEXT], length[2] = {5, 9};
+    float first[2 * V];
+    for (int64_t i = 0; i < 2 * CONTEXT; i++) ids[i / CONTEXT][i % CONTEXT] = (id_of(i % CONTEXT) + i / CONTEXT) % V;
+    clef_module *net = make();
+    for (int device = 0; device < 2; device++) {
+        cr_assert_eq(clef_module_to(net, device), CLEF_OK);
+        clef_generator *g = clef_generator_new(net, &(clef_generator_options){.batch = 2});
+        cr_assert(g, "%s", clef_error(ctx));
+        cr_expect_eq(clef_generator_prompt(g, (const int64_t *[]){ids[0], ids[1]}, length), CLEF_OK, "%s", clef_error(ctx));
+        cr_expect_eq(clef_generator_reorder(g, (int64_t[]){1, 1}), CLEF_OK, "%s", clef_error(ctx));
+        cr_expect_eq(clef_generator_feed(g, (int64_t[]){7, 8}), CLEF_OK, "%s", clef_error(ctx));
+        if (device == 0) memcpy(first, clef_generator_logits(g), sizeof first);
+        else cr_expect_arr_eq(clef_generator_logits(g), first, sizeof first);
+        clef_generator_close(g);
+    }
+}
+Test(generator, on_another_device) {
+    clef_close(ctx);
+    ctx = clef_open(&(clef_options){.device = "0/2", .seed = 3});
+    if (!ctx) {
+        ctx = open_seeded(5);
+        cr_skip_test("no device in two halves here");
+    }
+    expect_elsewhere(gpt);
+    expect_elsewhere(llama);
+    expect_elsewhere(lstm);
+    clef_module *net = gpt();
+    clef_module_to(clef_module_child(net, "h"), 1);
+    cr_expect_null(clef_generator_new(net, NULL));
+    expect_error(ctx, CLEF_UNSUPPORTED, "lies on several devices; clef_module_to brings it to one");
+}
+
 Test(generator, what_does_not_fit_is_said) {
     clef_module *net = gpt();
     cr_expect_null(clef_generator_new(clef_nn_relu(ctx), NULL));

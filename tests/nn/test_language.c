@@ -182,6 +182,33 @@ Test(language, an_encoder_sees_an_item_and_no_more) {
     free(both), free(alone), free(other);
 }
 
+/* A part that is called by itself knows nothing of a run before. */
+Test(language, parts_of_an_encoder_alone) {
+    clef_module *net = bert();
+    int64_t ids[2][9], lengths[] = {1, 1};
+    for (int i = 0; i < 18; i++) ids[i / 9][i % 9] = (5 * i + i * i) % V;
+    float *first = values(clef_forward(clef_module_child(net, "bert"), clef_from_host(ctx, CLEF_SHAPE(2, 9), CLEF_I64, ids)));
+    free(classes_of(net, clef_from_host(ctx, CLEF_SHAPE(2, 9), CLEF_I64, ids),
+                    clef_from_host(ctx, CLEF_SHAPE(2), CLEF_I64, lengths), CLEF_NONE));
+    clef_tensor *again = clef_forward(clef_module_child(net, "bert"), clef_from_host(ctx, CLEF_SHAPE(2, 9), CLEF_I64, ids));
+    int64_t n = clef_numel(again);
+    float *second = values(again);
+    for (int64_t i = 0; i < n; i++) cr_expect_eq(second[i], first[i]);
+    free(first), free(second);
+}
+Test(language, the_body_of_a_llama_alone) {
+    clef_module *net =
+                    clef_nn_llama(ctx, &(clef_llama_options){.vocabulary = V, .context = 16, .layers = 1, .heads = 2, .width = 8}),
+                *attention = clef_module_child(clef_module_child(clef_module_child(clef_module_child(net, "model"), "layers"), "0"),
+                                               "self_attn");
+    clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(1, 4, 8), CLEF_F32);
+    float *y = values(clef_forward(attention, x));
+    cr_assert(y, "%s", clef_error(ctx));
+    free(y);
+    cr_expect_null(clef_forward(attention, clef_ones(ctx, CLEF_SHAPE(4, 8), CLEF_F32)));
+    expect_error(ctx, CLEF_SHAPE, "x is [b,t,width]");
+}
+
 /* The row of a token's type is added where its position's is: types of tokens are the same as other positions without types. */
 Test(language, an_encoder_adds_the_row_of_each_tokens_type) {
     enum { T = 7, WIDTH = 16 };
@@ -228,6 +255,8 @@ Test(language, what_does_not_fit_is_said) {
     expect_error(ctx, CLEF_INVALID, "heads must be a multiple of kv_heads");
     cr_expect_null(clef_nn_llama(ctx, &(clef_llama_options){.heads = 4, .width = 12}));
     expect_error(ctx, CLEF_INVALID, "rotary positions want an even head");
+    cr_expect_null(clef_nn_llama(ctx, &(clef_llama_options){.heads = 3, .width = 14, .layers = 1}));
+    expect_error(ctx, CLEF_INVALID, "llama: 14 columns for 3 heads; width is a multiple of heads");
     cr_expect_null(clef_nn_llama(ctx, &(clef_llama_options){.dtype = CLEF_I32, .heads = 2, .width = 8, .layers = 1}));
     expect_error(ctx, CLEF_INVALID, "f32, f16 or bf16");
     clef_module *g = gpt();

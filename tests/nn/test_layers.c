@@ -103,6 +103,14 @@ Test(layers, batch_norm2d) {
     free(xv), free(y), free(z), free(mean), free(var);
     cr_expect_null(run_on(m, CLEF_SHAPE(4, 3)));
     expect_error(ctx, CLEF_SHAPE, "batch_norm2d: x has 2 dimensions");
+    clef_set_training(m, true);
+    cr_expect_null(run_on(m, CLEF_SHAPE(4, 2, 5, 5)));
+    clef_clear_error(ctx);
+    cr_expect_eq(clef_item(clef_parameter(m, "num_batches_tracked")), 1, "a batch that was refused does not count");
+    cr_expect_null(clef_nn_batch_norm2d(ctx, 3, &(clef_nn_norm_options){.eps = NAN}));
+    expect_error(ctx, CLEF_INVALID, "batch_norm2d: 3 channels, eps nan");
+    cr_expect_null(clef_nn_batch_norm2d(ctx, 3, &(clef_nn_norm_options){.momentum = NAN}));
+    expect_error(ctx, CLEF_INVALID, "momentum nan");
 }
 
 Test(layers, batch_norm2d_without_affine) {

@@ -139,6 +139,11 @@ Test(refusals, of_two_files) {
     refuse_two(good, "a b\nb b\n", CLEF_FORMAT, "merge 1 into what is no token");
     refuse_two(good, "a b\n\xFF b\n", CLEF_FORMAT, "merges that are not UTF-8");
     refuse_two("{\"a\":0,\"b\":0}", "", CLEF_FORMAT, "two tokens with the same number");
+    write_file("merges.txt", "a b\n\0\nab c\n", 12); /* a text would end there */
+    char zero[300];
+    snprintf(zero, sizeof zero, "%s", write_file("vocab.json", good, sizeof good - 1));
+    cr_expect(!clef_tokenizer_open(ctx, zero));
+    expect_error(ctx, CLEF_FORMAT, "with a zero byte");
     char path[300];
     snprintf(path, sizeof path, "%s", write_file("vocab.json", good, sizeof good - 1));
     write_file("merges.txt", "#version: 0.2\r\na b\r\n", 20);
@@ -216,7 +221,11 @@ static void refuse_learning(const char *text, size_t size, clef_tokenizer_learn_
 }
 
 Test(refusals, of_learning) {
-    static const char *const some[] = {"<a>", "<"}, *const none[] = {NULL};
+    static const char *const some[] = {"<a>", "<"}, *const none[] = {NULL}, *const half[] = {"\xA9 "},
+                             *const twice[] = {"<a>", "<a>"};
+    refuse_learning("caf\xC3\xA9 a", 7, (clef_tokenizer_learn_options){.special = half, .n_special = 1}, CLEF_INVALID,
+                    "a special token is not UTF-8");
+    refuse_learning("a", 1, (clef_tokenizer_learn_options){.special = twice, .n_special = 2}, CLEF_INVALID, "is there twice");
     refuse_learning(NULL, 0, (clef_tokenizer_learn_options){0}, CLEF_INVALID, "text is NULL");
     refuse_learning("", 0, (clef_tokenizer_learn_options){0}, CLEF_FORMAT, "the text is empty");
     refuse_learning("ab\xFFz", 4, (clef_tokenizer_learn_options){0}, CLEF_FORMAT, "the text is not UTF-8 at byte 2");
@@ -231,6 +240,28 @@ Test(refusals, of_learning) {
     refuse_learning("a", 1, (clef_tokenizer_learn_options){.n_special = 1}, CLEF_INVALID, "special is NULL");
     refuse_learning("a", 1, (clef_tokenizer_learn_options){.n_special = -1}, CLEF_INVALID, "n_special below 0");
     cr_expect(!clef_tokenizer_learn(NULL, "a", 1, NULL));
+}
+
+/* Letters of a special token may be those that stand for bytes; it stands in a vocabulary as it is. */
+Test(refusals, of_special_tokens_none) {
+    static const char *const special[] = {"<d\xC3\xA9 but>", "<|fin|>"};
+    clef_tokenizer *t = clef_tokenizer_learn(ctx, "la fin", 6, &(clef_tokenizer_learn_options){.special = special, .n_special = 2});
+    char path[300];
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    cr_assert(t && clef_tokenizer_save(t, path) == CLEF_OK, "%s", clef_error(ctx));
+    clef_tokenizer *again = clef_tokenizer_open(ctx, path);
+    cr_assert(again, "%s", clef_error(ctx));
+    for (int i = 0; i < 2; i++) cr_expect_eq(clef_tokenizer_find(again, special[i]), clef_tokenizer_find(t, special[i]));
+    static const char by_hand[] = "{\"added_tokens\":[{\"id\":2,\"content\":\"<d\xC3\xA9>\",\"special\":true}]," LEVEL
+                                  "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"<d\xC3\xA9>\":2},\"merges\":[]}}";
+    cr_expect(clef_tokenizer_open(ctx, write_file("by_hand.json", by_hand, sizeof by_hand - 1)), "%s", clef_error(ctx));
+    clef_text_stream stream = {0};
+    char text[16];
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(clef_tokenizer_stream(t, &stream, clef_tokenizer_find(t, "a"), text, sizeof text), 1);
+        cr_expect_eq(clef_tokenizer_stream(t, &stream, CLEF_STREAM_END, text, sizeof text), 0);
+        cr_expect(!stream.begun, "a stream that has ended begins anew");
+    }
 }
 
 /* ---- bytes that are lost or changed ---- */

@@ -83,6 +83,18 @@ static void a_seed_gives_one_text(void) {
                       (size_t)(end - first)) != 0);
 }
 
+/* More end tokens than there is room for, and numbers that are none, in a file of somebody else. */
+static void many_end_tokens_do_no_harm(void) {
+    char command[600];
+    snprintf(command, sizeof command, "cp -r %s/model %s/ends && sed -i 's/^{/{\"eos_token_id\":1e300,%s/' %s/ends/config.json",
+             workplace, workplace,
+             "\"eos_token_id\":0,\"eos_token_id\":0,\"eos_token_id\":0,\"eos_token_id\":0,\"eos_token_id\":0,\"eos_token_id\":0,"
+             "\"eos_token_id\":0,\"eos_token_id\":0,\"eos_token_id\":1094795585,\"eos_token_id\":7,",
+             workplace);
+    cr_assert_eq(system(command), 0);
+    cr_expect_str_eq(done("generate --model ends --prompt 'hello ' --temperature 0 --tokens 12 --quiet")->out, "world. hello\n");
+}
+
 static void what_does_not_fit_is_one_line(void) {
     static const struct {
         const char *command, *line;
@@ -94,6 +106,8 @@ static void what_does_not_fit_is_one_line(void) {
         {"generate --model m --beams 2 --best 3", "--best wants a number that is not above --beams", 2},
         {"generate --model m --beams 2 --temperature 0", "do not go with it", 2},
         {"generate --model model --top-p 2", "want a number from 0 to 1", 2},
+        {"generate --model model --tokens 4611686018427387904 --slide --beams 4", "tokens not negative and below 2^31", 1},
+        {"train --data text:hello.txt --early-stop 4294967296", "--keep or --early-stop is far too large", 2},
         {"generate --model model --stop ''", "--stop wants a value", 2},
         {"generate --model model --prompt 'this is a prompt of more than 32 characters'", ".slide drops the first ones", 1},
         {"eval --data text:hello.txt --weights model --context 33", "--context 33 is more than the model's 32", 2},
@@ -130,6 +144,7 @@ Test(generate, a_model_of_bytes) {
     it_ends_before_the_stop_text();
     it_searches();
     a_seed_gives_one_text();
+    many_end_tokens_do_no_harm();
     what_does_not_fit_is_one_line();
     a_model_without_a_tokenizer_speaks_bytes();
 }
