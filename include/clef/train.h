@@ -54,9 +54,9 @@ typedef struct clef_fit_options {
     bool schedule_per_step;
     clef_loss_fn loss; /* NULL: clef_cross_entropy */
     const clef_loss_options *loss_options;
-    int64_t epochs;              /* 0: 1 */
-    int accumulate;              /* batches per optimizer step; 0: 1 */
-    double clip_norm;            /* limit of the norm of all gradients; 0: none */
+    int64_t epochs;   /* 0: 1 */
+    int accumulate;   /* batches per optimizer step, each of weight 1/accumulate, also where an epoch ends with fewer; 0: 1 */
+    double clip_norm; /* limit of the norm of all gradients; 0: none */
     int early_stop_patience;     /* epochs without a better test loss; 0: off.  Puts the best back */
     const char *checkpoint_dir;  /* writes best.ckpt, last.ckpt, epoch-N.ckpt */
     int keep;                    /* epoch-N files to keep; 0: none */
@@ -138,7 +138,7 @@ typedef struct clef_evaluation_result {
     double perplexity;                              /* exp(loss) of sequences with the default loss; else NaN */
 } clef_evaluation_result;
 /* Loss (mean over the items), accuracy, top-k accuracy (k = 5) and the confusion matrix in inference mode,
-   without gradients, from the loader's first batch on, where a failed one leaves it.  Accuracies are NaN and confusion NULL where the
+   without gradients, over the loader's first epoch; afterwards it stands where it stood, so that a training loader goes on there.  Accuracies are NaN and confusion NULL where the
    targets are no classes; confusion is NULL above CLEF_MAX_CLASSES.  loss NULL: clef_cross_entropy.  Mode and
    recording are put back.  CLEF_INVALID if the loader gives no batch, or the loss is no number because of a label
    that is no class.  Of sequences (targets [b,t] of classes, outputs [b,t,c]: language models) loss and accuracies are means over all targets

@@ -29,7 +29,7 @@ bool clef__blob_gunzip(clef__blob *blob, size_t limit, clef__why *why);
 bool clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want, size_t *got, clef__why *why);
 /* ---- bytes that contexts share (store.c) ---- */
 typedef struct clef__stored clef__stored;
-enum { CLEF__STORE_KEY = 2048 };
+enum { CLEF__STORE_KEY = 2048, CLEF__BATCH_USUAL = 32 };
 /* The bytes under this key: those that are there already, else what `make` gives, which others who ask wait for.  They are not written to any
    more.  "": bytes that nobody else gets.  NULL where `make` fails, or without memory. */
 clef__stored *clef__store(const char *key, bool (*make)(void *user, clef__blob *blob), void *user);

@@ -233,7 +233,7 @@ static clef_loader *refuse_data(const clef_dataset *data, const char *reason) {
 /* How many items a batch has, how many there are, and the ring: every thread can hold a slot while one is taken.
  */
 static void plan_batches(clef_loader *loader, const clef_loader_options *o) {
-    int64_t items = loader->data->size, size = o->batch ? o->batch : 32;
+    int64_t items = loader->data->size, size = o->batch ? o->batch : CLEF__BATCH_USUAL;
     loader->batches = o->drop_last ? items / size : items / size + (items % size != 0);
     loader->size = size < items ? size : items;
     loader->n_workers = o->workers ? o->workers : 1;

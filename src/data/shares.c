@@ -36,8 +36,8 @@ static int64_t hash_of(const int64_t *number, int n) {
 
 void clef__batches_of(clef__batches *batches, int64_t items, const clef_loader_options *o) {
     int64_t shares = o->shares && o->group ? hash_of(o->shares, clef_group_size(o->group)) : 0;
-    *batches = (clef__batches){
-        {items, o->batch, o->shuffle, o->drop_last, (int64_t)o->seed, o->parts, shares, o->shares_auto, o->rebalance_every}};
+    *batches = (clef__batches){{items, o->batch ? o->batch : CLEF__BATCH_USUAL, o->shuffle, o->drop_last, (int64_t)o->seed,
+                                o->parts, shares, o->shares_auto, o->rebalance_every}};
 }
 
 /* ---- opened and closed ---- */

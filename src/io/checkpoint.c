@@ -142,7 +142,7 @@ static void write_roster(const char *path, roster *r, const char *const *metadat
 }
 
 /* What is not UTF-8 becomes '?': a note may hold anything, such as the bytes of a file's name. */
-static void clean(char *text) {
+void clef__clean_text(char *text) {
     for (char *p = text, *end = text + strlen(text); p < end;) {
         int length = clef__utf8_length(p, end);
         if (!length) *p = '?';
@@ -154,7 +154,7 @@ static bool clean_note(const char *note, char *out, size_t size, clef__report *r
     if (strlen(note) >= size)
         return clef__report_set(report, CLEF_INVALID, "the note has %zu bytes; at most %zu fit", strlen(note), size - 1), false;
     memcpy(out, note, strlen(note) + 1);
-    clean(out);
+    clef__clean_text(out);
     return true;
 }
 
@@ -174,7 +174,7 @@ static maker maker_of(const clef_context *ctx, const clef_checkpoint *what) {
     }
     int parts = clef_loader_parts(what->loader), n = parts ? parts : clef_group_size(what->group);
     if (n > 1 && used < sizeof m.text) snprintf(m.text + used, sizeof m.text - used, "; %d %s", n, parts ? "parts" : "ranks");
-    clean(m.text); /* a character may have been cut, too */
+    clef__clean_text(m.text); /* a character may have been cut, too */
     return m;
 }
 

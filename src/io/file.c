@@ -120,7 +120,12 @@ static int open_directory(const char *path) {
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* name is "<base>.<digits>-<digits>.tmp" (base NULL: whatever the base is) */
+static bool ends_with(const char *name, size_t size, const char *ending) {
+    size_t n = strlen(ending);
+    return size > n && strncmp(name + size - n, ending, n) == 0;
+}
+
+/* name is "<base>.<digits>-<digits>.tmp" (base NULL: that of any checkpoint) */
 static bool is_temporary_of(const char *name, const char *base) {
     static const char ending[] = ".tmp";
     const char *at = name + strlen(name) - (sizeof ending - 1), *digits = at;
@@ -129,7 +134,8 @@ static bool is_temporary_of(const char *name, const char *base) {
     if (at == digits || at == name || *--at != '-') return false;
     for (digits = at; at > name && is_digit(at[-1]);) at--;
     if (at == digits || at == name || *--at != '.') return false;
-    return at > name && (!base || (strlen(base) == (size_t)(at - name) && strncmp(name, base, strlen(base)) == 0));
+    size_t size = (size_t)(at - name);
+    return base ? size > 0 && strlen(base) == size && strncmp(name, base, size) == 0 : ends_with(name, size, ".ckpt");
 }
 
 /* Best effort: removes temporaries whose writer is dead; takes over fd. */

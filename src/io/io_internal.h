@@ -173,6 +173,8 @@ typedef struct clef__io {
 clef__io *clef__io_of(clef_context *ctx);            /* NULL: out of memory */
 void clef__load_lists_free(clef__load_lists *lists); /* NULL is allowed */
 
+/* Bytes that are not UTF-8 become '?', as they do in a checkpoint's note. */
+void clef__clean_text(char *text);
 extern const char clef__checkpoint_key[]; /* metadata that marks a checkpoint */
 /* Is it a whole checkpoint with good numbers for the parts that `what` has?  Their tensors are not looked at. */
 clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_checkpoint *what, clef_checkpoint *seen,

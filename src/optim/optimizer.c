@@ -258,6 +258,12 @@ static clef_status leave_slot(const clef_optimizer *o, const clef__slot *s) {
     return CLEF_OK;
 }
 
+/* What a step makes of a value, behind the gate. */
+static clef_tensor *passed(const clef_optimizer *o, clef_tensor *updated, clef_tensor *value) {
+    if (!o->gate || !updated) return updated;
+    return clef_where(clef_to_device(o->gate, clef_tensor_device(value)), updated, clef_to(value, clef_tensor_dtype(updated)));
+}
+
 static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     clef_tensor *g = o->zero ? clef__own_gradient(o, s->parameter) : clef_grad_of(s->parameter);
     if (!g) return leave_slot(o, s);
@@ -271,10 +277,13 @@ static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     clef__update u = {.options = o->options, .p = clef_to(own, dtype), .g = clef_to(g, dtype), .decays = s->weight_decay != 0};
     memcpy(u.state, s->state, sizeof u.state);
     memcpy(u.number, n->number, sizeof u.number);
-    clef_tensor *p = o->rule->update(&u);
+    clef_tensor *p = passed(o, o->rule->update(&u), own);
     if (o->zero) p = s->updated = clef_to(p, clef_tensor_dtype(s->parameter));
     status = !p ? CLEF_INVALID : o->zero ? CLEF_OK : clef_assign(s->parameter, p);
-    for (int j = 0; !status && j < o->n_states; j++) status = u.state[j] ? clef_assign(s->state[j], u.state[j]) : CLEF_INVALID;
+    for (int j = 0; !status && j < o->n_states; j++) {
+        clef_tensor *state = passed(o, u.state[j], s->state[j]);
+        status = state ? clef_assign(s->state[j], state) : CLEF_INVALID;
+    }
     return status;
 }
 
@@ -297,6 +306,13 @@ static void for_each_value(clef_optimizer *o, void (*visit)(clef_tensor *t)) {
         visit(o->slot[i].parameter);
         for (int j = 0; j < o->n_states; j++) visit(o->slot[i].state[j]);
     }
+}
+
+clef_status clef__step_if(clef_optimizer *opt, clef_tensor *gate) {
+    opt->gate = gate;
+    clef_status status = clef_step(opt);
+    opt->gate = NULL;
+    return status;
 }
 
 /* An update that needs a lost device will never be computed.  What it would have replaced may lie on another. */

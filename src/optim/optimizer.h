@@ -71,6 +71,7 @@ struct clef_optimizer {
     bool stale, dirty;
     clef_group *group; /* NULL: one rank */
     int zero;          /* 0 for one rank */
+    clef_tensor *gate; /* bool: does the next step change anything?  NULL: it does */
     clef__averaging averaging;
     clef_optimizer *next;
 };
@@ -84,6 +85,8 @@ struct clef_schedule {
 };
 
 clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup *setup);
+/* A step that leaves parameters and states as they are where the gate, one bool on any device, is false.  It counts all the same. */
+clef_status clef__step_if(clef_optimizer *opt, clef_tensor *gate);
 /* Does it train this tensor? */
 bool clef__optimizer_has(const clef_optimizer *opt, const clef_tensor *parameter);
 /* ---- norms of gradients (clip.c), without recording ---- */

@@ -43,6 +43,8 @@ static clef_status make_directory(clef__fit *f) {
 
 /* Where there are no locks (some network file systems) nobody is kept out. */
 clef_status clef__checkpoint_begin(clef__fit *f) {
+    if (f->o->checkpoint_note && strlen(f->o->checkpoint_note) > NOTE_SIZE - STATE_SIZE)
+        return clef__fail(f->ctx, CLEF_INVALID, "fit: checkpoint_note is longer than %d bytes", NOTE_SIZE - STATE_SIZE);
     clef_status status = make_directory(f);
     if (status) return status;
     f->lock = open(f->o->checkpoint_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -134,12 +136,14 @@ bool clef__place_parse(const char *line, clef__place *p) {
 
 static bool within(double x, double low, double high) { return x >= low && x <= high; }
 
-/* Could a run of this loader have come so far?  (The loss may be anything finite: some are negative.) */
+/* Could a run of this loader have come so far?  (The loss may be anything finite: some are negative.  Of sequences what is correct is a sum
+   of shares in f32; a fit that began in the midst of an epoch has had fewer items than batches, maybe.) */
 static bool is_possible(const clef__fit *f, const clef_checkpoint *seen, const clef__place *p) {
     int64_t batches = clef_loader_batches(f->o->train), items = clef_dataset_size(clef_loader_dataset(f->o->train));
     return seen->epoch >= 0 && seen->epoch <= UINT32_MAX && !isnan(seen->metric) && p->batch >= 0 && p->batch < batches &&
-           p->items >= p->batch && p->items <= items && p->bad_epochs >= 0 && p->bad_epochs <= seen->epoch &&
-           within(p->loss, -FLT_MAX, FLT_MAX) && within(p->correct, 0, (double)p->items) && within(p->good, 0, (double)p->batch);
+           p->items >= 0 && p->items <= items && p->bad_epochs >= 0 && p->bad_epochs <= seen->epoch &&
+           within(p->loss, -FLT_MAX, FLT_MAX) && within(p->correct, 0, 1 + (double)p->items * (1 + 1e-5)) &&
+           within(p->good, 0, (double)p->batch);
 }
 
 typedef struct resumption {
@@ -150,8 +154,10 @@ typedef struct resumption {
 
 static bool judge(void *user, const clef_checkpoint *seen, clef__report *report) {
     resumption *r = user;
-    const char *note = strchr(seen->note_out, '\n'), *now = r->f->o->checkpoint_note;
-    if (!now) now = "";
+    const char *note = strchr(seen->note_out, '\n');
+    char now[NOTE_SIZE];
+    snprintf(now, sizeof now, "%s", r->f->o->checkpoint_note ? r->f->o->checkpoint_note : "");
+    clef__clean_text(now); /* as the file has it */
     if (!note || !clef__place_parse(seen->note_out, &r->p)) clef__report_set(report, CLEF_FORMAT, "was not written by fit");
     else if (strcmp(note + 1, now) != 0)
         clef__report_set(report, CLEF_INVALID, "was made with \"%s\", this run has \"%s\"", note + 1, now);
@@ -242,6 +248,7 @@ static clef_status read_best(clef__fit *f, const char *path, void *unused) {
 /* From memory, or from best.ckpt where the best epoch lies before the resumption. */
 clef_status clef__best_restore(clef__fit *f) {
     clef_status status = CLEF_OK;
+    if (!f->best_in_memory && !isfinite(f->best_metric)) return CLEF_OK; /* there was none; a file is another run's */
     if (!f->best_in_memory) {
         bool there = false;
         char *path = f->o->checkpoint_dir ? path_of(f, "best.ckpt") : NULL;

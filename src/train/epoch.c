@@ -4,8 +4,8 @@
    `sync_every` steps, a number that adapts so that readings are about a quarter of a second apart: often enough for a
    progress bar, Ctrl-C and the check for NaN, and rare enough to keep the queue full.
 
-   From the first loss that is no finite number on, gradients are replaced by zeros on the device, so that by the time
-   the host notices the parameters are still those that produced it and the culprit can be found.
+   From the first loss that is no finite number on, no step changes anything, which the device sees to (clef__step_if): by the time the
+   host notices, the parameters are still those that produced it, and the culprit can be found.
 
    Several ranks do all of this at the same steps: how many of them lie between two readings is rank 0's to say. */
 #include "train/train_internal.h"
@@ -17,22 +17,6 @@
 static const double read_interval = 0.25;
 
 static int accumulation(const clef__fit *f) { return f->o->accumulate > 1 ? f->o->accumulate : 1; }
-
-/* The flag is that of all ranks' losses.  A gradient that is cut over them stays so. */
-static void guard_gradients(clef__fit *f, clef_tensor *finite) {
-    bool was = clef_set_grad_enabled(f->ctx, false);
-    for (int i = 0; i < f->n_leaves; i++) {
-        clef__averaging *cut;
-        if (clef__average_gradient(f->leaf[i]) != CLEF_OK) break; /* the step meets the same error */
-        clef_tensor *part = clef__gradient_shard(f->leaf[i], &cut), *grad = part ? part : clef_grad_of(f->leaf[i]);
-        if (!grad) continue;
-        clef_tensor *zero = clef__number(f->ctx, clef_tensor_dtype(grad), 0);
-        clef_tensor *guarded = clef_where(clef_to_device(finite, clef_tensor_device(grad)), grad, zero);
-        if (part && guarded) clef__set_gradient_shard(f->leaf[i], cut, guarded);
-        else clef_set_grad(f->leaf[i], guarded);
-    }
-    clef_set_grad_enabled(f->ctx, was);
-}
 
 /* Parameters of the module that the optimizer does not train: their gradients would add up for ever, and count in the norm. */
 static void drop_gradients_of_others(clef__fit *f) {
@@ -51,10 +35,9 @@ static void clip(clef__fit *f) {
 static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
     if (f->others) drop_gradients_of_others(f);
     if (f->o->clip_norm > 0) clip(f);
-    guard_gradients(f, finite);
     f->pending = 0;
     f->lr = clef_learning_rate(f->o->optimizer);
-    clef_status status = clef_step(f->o->optimizer);
+    clef_status status = clef__step_if(f->o->optimizer, finite); /* `finite` is that of all ranks' losses */
     if (!status && f->o->schedule && f->o->schedule_per_step) status = clef_schedule_tick(f->o->schedule);
     return status;
 }
@@ -231,15 +214,19 @@ static clef_status read_and_agree(clef__fit *f) {
     return !status && (due || clef__is_alone(f)) ? clef__agree_on_end(f) : status;
 }
 
-static clef_status between_batches(clef__fit *f) {
+/* Steps lie `accumulate` batches apart, so that one may pass the batch at which a checkpoint is due. */
+static bool is_checkpoint_due(const clef__fit *f) {
     int64_t every = f->o->checkpoint_every;
+    return every > 0 && f->batch / every > (f->batch - accumulation(f)) / every;
+}
+
+static clef_status between_batches(clef__fit *f) {
     bool inside = f->batch < clef_loader_batches(f->o->train);
     clef_status status = read_and_agree(f);
     if (status || f->pending > 0 || !inside) return status;
     f->stopped |= f->must_stop;
     f->interrupted |= f->must_interrupt;
-    if (f->o->checkpoint_dir && (f->interrupted || f->stopped || (every > 0 && f->batch % every == 0)))
-        status = clef__checkpoint_inside(f);
+    if (f->o->checkpoint_dir && (f->interrupted || f->stopped || is_checkpoint_due(f))) status = clef__checkpoint_inside(f);
     return status;
 }
 

@@ -302,6 +302,7 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     double total = 0, start = clef__now();
     bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
     *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN, .perplexity = NAN};
+    clef_loader_state stood = clef_loader_get(loader);
     if (!status) status = begin(&e, loader);
     if (!status) status = rewind_loader(loader);
     if (!status) status = over_batches(&e, module, loader, &loss);
@@ -309,7 +310,9 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     if (!status) status = add_up(&e, &total);
     if (!status && !isfinite(total)) status = look_at_labels(&e, module, loader, &loss);
     if (!status) fill_score(&e, total, summed, score);
-    else (void)rewind_loader(loader); /* not somewhere, where a fit would go on */
+    if (e.group) clef__group_set_items(e.group, 0, 0);     /* what comes next is no part of the last batch */
+    clef_status returned = clef_loader_set(loader, stood); /* a training loader goes on where it was */
+    if (!status) status = returned;
     clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);
     end(&e);

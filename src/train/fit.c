@@ -21,6 +21,7 @@ static clef_status check(clef_module *module, const clef_fit_options *o) {
     if (clef_dataset_context(clef_loader_dataset(o->train)) != ctx || clef_optimizer_context(o->optimizer) != ctx ||
         (o->test && clef_dataset_context(clef_loader_dataset(o->test)) != ctx))
         return clef__fail(ctx, CLEF_INVALID, "fit: module, loaders and optimizer belong to different contexts");
+    if (!(o->clip_norm >= 0)) return clef__fail(ctx, CLEF_INVALID, "fit: clip_norm %g is no norm; 0 means none", o->clip_norm);
     if (o->epochs < 0 || o->accumulate < 0 || o->early_stop_patience < 0 || o->keep < 0 || o->checkpoint_every < 0)
         return clef__fail(ctx, CLEF_INVALID, "fit: a count in the options is negative");
     if ((o->resume || o->keep || o->checkpoint_every) && !o->checkpoint_dir)
@@ -43,6 +44,8 @@ static void on_compile(void *user, int done, int total) {
     f->progress.compiling = done;
     f->progress.to_compile = total;
     clef__bar_progress(&f->bar, &f->progress);
+    if (!pthread_equal(pthread_self(), f->thread))
+        return; /* kernels are compiled by several threads, callbacks come from this one */
     if (f->o->on_progress && !f->o->on_progress(f->o->user, &f->progress)) f->wants_stop = true;
 }
 
@@ -79,6 +82,7 @@ static clef_status begin_fit(clef__fit *f) {
     f->epochs = o->epochs > 0 ? o->epochs : 1;
     f->best_metric = INFINITY;
     f->first_loss = NAN;
+    f->thread = pthread_self();
     f->progress = (clef_progress){
         .epoch = 1, .epochs = f->epochs, .batches = clef_loader_batches(o->train), .loss = NAN, .accuracy = NAN, .eta = NAN};
     clef_status status = clef__begin_together(f);
@@ -117,9 +121,9 @@ static bool judge(clef__fit *f, const clef_epoch *epoch) {
 }
 
 static clef_status tick_schedule(clef__fit *f, const clef_epoch *epoch) {
-    if (!f->o->schedule || f->o->schedule_per_step) return CLEF_OK;
+    if (!f->o->schedule) return CLEF_OK;
     clef_status status = clef_schedule_metric(f->o->schedule, f->o->test ? epoch->test_loss : epoch->loss);
-    return status ? status : clef_schedule_tick(f->o->schedule);
+    return status || f->o->schedule_per_step ? status : clef_schedule_tick(f->o->schedule);
 }
 
 static clef_status write_line(clef__fit *f) { return f->o->csv ? clef__csv_line(f) : CLEF_OK; }

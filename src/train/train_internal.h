@@ -3,6 +3,7 @@
 #define CLEF_TRAIN_INTERNAL_H
 #include "clef/train.h"
 #include "runtime/runtime.h"
+#include <pthread.h>
 
 /* ---- evaluate.c: what this room hangs on a context ---- */
 typedef struct clef__train_room {
@@ -102,6 +103,7 @@ typedef struct clef__fit {
     clef_module *module;
     const clef_fit_options *o;
     clef_context *ctx;
+    pthread_t thread;  /* that called fit */
     clef_group *group; /* NULL: one rank */
     clef_group *data;  /* those of them that share batches; the same unless the module is spread over ranks */
     int parts;         /* of each batch; 0: it is computed whole */

@@ -123,6 +123,26 @@ Test(evaluate, leaves_the_module_as_it_was_and_repeats_itself) {
     clef_close(r.ctx);
 }
 
+/* In training, evaluating the same loader changes nothing of what comes next: neither the place nor the order of the next epochs. */
+Test(evaluate, a_training_loader_goes_on_where_it_was) {
+    rig r = rig_open((rig_options){0});
+    clef_evaluation_result result;
+    clef_batch b;
+    float first[2][32 * 64];
+    for (int asked = 0; asked < 2; asked++) {
+        cr_assert_eq(clef_loader_set(r.train, (clef_loader_state){.seed = 5}), CLEF_OK);
+        while (clef_next(r.train, &b)) continue;
+        if (asked) cr_assert_eq(clef_evaluate(r.net, r.train, NULL, NULL, &result), CLEF_OK, "%s", clef_error(r.ctx));
+        cr_expect(clef_loader_get(r.train).epoch == 1 && clef_loader_get(r.train).batch == 0);
+        cr_assert(clef_next(r.train, &b) && clef_next(r.train, &b));
+        if (asked) cr_assert_eq(clef_evaluate(r.net, r.train, NULL, NULL, &result), CLEF_OK, "%s", clef_error(r.ctx));
+        cr_assert(clef_next(r.train, &b));
+        cr_assert_eq(clef_read(b.x, first[asked], sizeof first[asked]), CLEF_OK);
+    }
+    cr_expect_arr_eq(first[0], first[1], sizeof first[0]);
+    clef_close(r.ctx);
+}
+
 Test(evaluate, any_k_may_be_asked_for) {
     clef_context *ctx;
     clef_dataset *data;

@@ -6,6 +6,7 @@
 #include "train/train_support.h"
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/wait.h>
@@ -102,6 +103,52 @@ Test(resume, other_options_are_refused) {
     cr_assert_eq(clef_fit(r.net, &options, NULL), CLEF_INVALID);
     cr_assert(strstr(clef_error(r.ctx), "other options"), "%s", clef_error(r.ctx));
     clef_close(r.ctx);
+    remove_directory(dir);
+}
+
+/* A note may hold the bytes of a file's name; one that is too long is said before an epoch's work. */
+Test(resume, notes_of_any_bytes) {
+    char dir[64], longer[1200] = {0};
+    cr_assert(fresh_directory(dir));
+    for (int round = 0; round < 2; round++) {
+        rig r = rig_open(kind);
+        clef_fit_options options = rig_fit(&r);
+        options.checkpoint_dir = dir;
+        options.resume = true;
+        options.checkpoint_note = "file=caf\xE9.txt";
+        cr_expect_eq(clef_fit(r.net, &options, NULL), CLEF_OK, "%s", clef_error(r.ctx));
+        memset(longer, 'x', sizeof longer - 1);
+        options.checkpoint_note = longer;
+        int64_t steps = clef_optimizer_steps(r.optimizer);
+        cr_expect_eq(clef_fit(r.net, &options, NULL), CLEF_INVALID);
+        cr_expect(strstr(clef_error(r.ctx), "checkpoint_note is longer than 600 bytes"), "%s", clef_error(r.ctx));
+        cr_expect_eq(clef_optimizer_steps(r.optimizer), steps);
+        clef_close(r.ctx);
+    }
+    remove_directory(dir);
+}
+
+/* What an earlier run left as its best is not this one's, which had no best: its test data are no numbers. */
+Test(resume, the_best_of_another_run_is_not_put_back) {
+    char dir[64];
+    cr_assert(fresh_directory(dir));
+    float x[64] = {NAN};
+    int64_t y = 1;
+    for (int round = 0; round < 2; round++) {
+        rig r = rig_open((rig_options){.lr = round ? 1e-12 : 0.1});
+        clef_fit_options options = rig_fit(&r);
+        options.checkpoint_dir = dir;
+        options.epochs = 3;
+        options.early_stop_patience = 2;
+        if (round) options.test = clef_loader_open(clef_dataset_arrays(r.ctx, x, CLEF_SHAPE(1, 8, 8), &y, 1), NULL);
+        size_t n = 0, m = 0;
+        float *before = rig_weights(&r, &n);
+        cr_expect_eq(clef_fit(r.net, &options, NULL), CLEF_OK, "%s", clef_error(r.ctx));
+        float *after = rig_weights(&r, &m);
+        for (size_t i = 0; i < n && round; i++) cr_assert_float_eq(after[i], before[i], 1e-6);
+        free(before), free(after);
+        clef_close(r.ctx);
+    }
     remove_directory(dir);
 }
 
@@ -266,8 +313,8 @@ Test(resume, leftovers_are_removed) {
         const char *name;
         bool goes;
     } files[] = {
-        {"best.ckpt.123-0.tmp", true}, {"epoch-7.ckpt.99999-12.tmp", true}, {"notes.tmp", false}, {"mine.1-.tmp", false},
-        {".1-2.tmp", false},           {"last.ckpt.1-2.tmp.x", false},
+        {"best.ckpt.123-0.tmp", true}, {"epoch-7.ckpt.99999-12.tmp", true}, {"notes.tmp", false},         {"mine.1-.tmp", false},
+        {".1-2.tmp", false},           {"last.ckpt.1-2.tmp.x", false},      {"notes.2026-11.tmp", false},
     };
     enum { FILES = sizeof files / sizeof *files };
     started s;
