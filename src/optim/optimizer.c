@@ -171,10 +171,10 @@ static clef_status refuse_suffix(const clef_optimizer *o, const char *suffix) {
 
 clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double lr_scale, double weight_decay) {
     if (!opt) return CLEF_INVALID;
-    if (!suffix || !(lr_scale >= 0) || !(weight_decay >= 0))
+    if (!suffix || !(lr_scale >= 0 && isfinite(lr_scale)) || !(weight_decay >= 0 && isfinite(weight_decay)))
         return clef__fail(opt->ctx, CLEF_INVALID,
-                          "optimizer_group: a suffix, and lr_scale (%g) and weight_decay (%g) ≥ 0, "
-                          "are needed",
+                          "optimizer_group: a suffix, and lr_scale (%g) and weight_decay (%g) ≥ 0 "
+                          "and finite, are needed",
                           lr_scale, weight_decay);
     int found = 0;
     for (int i = 0; i < opt->n; i++) {
@@ -355,6 +355,7 @@ clef_optimizer_state clef_optimizer_get(const clef_optimizer *opt) {
 
 void clef_optimizer_set(clef_optimizer *opt, clef_optimizer_state state) {
     if (!opt) return;
+    (void)publish_counts(opt); /* of steps since they were last asked for; a failure stays in the context */
     opt->steps = state.steps;
     opt->lr = state.lr;
     opt->stale = true;

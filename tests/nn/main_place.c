@@ -1,11 +1,12 @@
 /* clef_place_auto where any host allocation may fail, the N-th for N = 1, 2, … in ever longer steps, until one call passes untouched:
    each fails with a line and leaves the context as it was.  Then a net in two halves of a device, where the driver can divide it, is
-   trained.  A plain program, so that it also runs under sanitizers.
+   trained; and a generator's calls.  A plain program, so that it also runs under sanitizers.
    ctest: cost=10 plain */
 #include "support/plain.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static long countdown; /* 0: no allocation fails */
 
@@ -87,6 +88,35 @@ static void train(clef_context *ctx, clef_module *net) {
     }
 }
 
+/* A generator that could not put its sequences in order, or begin, is as it was, or is not read from. */
+static void generate(clef_context *ctx) {
+    clef_module *net =
+        clef_nn_gpt(ctx, &(clef_gpt_options){.vocabulary = 11, .context = 8, .layers = 1, .heads = 1, .width = 4, .dropout = 0});
+    clef_generator *g = clef_generator_new(net, &(clef_generator_options){.batch = 2});
+    int64_t text[] = {3, 1, 4}, length[] = {3, 2}, swapped[] = {1, 0}, next[] = {2, 5};
+    const int64_t *prompts[] = {text, text};
+    float after[22];
+    clef_generator_prompt(g, prompts, length);
+    clef_generator_feed(g, next);
+    memcpy(after, clef_generator_logits(g), sizeof after);
+    for (int begins = 0; begins < 2; begins++)
+        for (long n = 1;; n++) {
+            check(clef_generator_prompt(g, prompts, length) == CLEF_OK, "a prompt", clef_error(ctx));
+            countdown = n;
+            clef_status status = begins ? clef_generator_prompt(g, prompts, length) : clef_generator_reorder(g, swapped);
+            bool struck = countdown == 0;
+            countdown = 0;
+            clef_clear_error(ctx);
+            bool reads = clef_generator_logits(g) != NULL, fed = clef_generator_feed(g, next) == CLEF_OK;
+            check(reads == fed && (reads || status != CLEF_OK), begins ? "after a prompt" : "after reordering", clef_error(ctx));
+            bool as_before = fed && memcmp(clef_generator_logits(g), after, sizeof after) == 0;
+            check(as_before || !fed || (status == CLEF_OK && !begins), "a failed call changed something", clef_error(ctx));
+            clef_clear_error(ctx);
+            if (!struck || failures) break;
+        }
+    clef_generator_close(g);
+}
+
 int main(void) {
     clef_set_allocator(&(clef_allocator){allocate, reallocate, release, NULL});
     clef_context *ctx = clef_open(&(clef_options){.device = "0/2", .seed = 1});
@@ -101,6 +131,7 @@ int main(void) {
     clef_place_auto(net, images(ctx), &(clef_place_options){.transfer_gb_per_second = 1e3, .placement = &placement});
     check(placement.n == clef_context_device_count(ctx) && placement.part[placement.n - 1].layers > 0, "the cut", clef_error(ctx));
     train(ctx, net);
+    generate(ctx);
     printf("%ld allocations, %d devices\n", tried, placement.n);
     clef_close(ctx);
     return failures != 0;

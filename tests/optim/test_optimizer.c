@@ -99,6 +99,21 @@ Test(optimizer, state_round_trip_continues_identically) {
     }
 }
 
+/* Another rate by way of the state: the counts go on. */
+Test(optimizer, a_state_that_is_set_keeps_the_counts) {
+    snapshot end[2];
+    for (int set = 0; set < 2; set++) {
+        clef_module *m = small_net();
+        clef_optimizer *opt = make(m, 1);
+        train(m, opt, 5);
+        if (set) clef_optimizer_set(opt, clef_optimizer_get(opt));
+        train(m, opt, 2);
+        end[set] = take(m, opt);
+    }
+    expect_same(&end[0], &end[1], "set in between");
+    drop(&end[0]), drop(&end[1]);
+}
+
 Test(optimizer, state_names) {
     clef_module *m = small_net();
     clef_optimizer *adam = clef_adam(m, NULL), *plain = clef_sgd(m, &(clef_sgd_options){.lr = 0.1});
@@ -263,6 +278,8 @@ Test(optimizer, refusals) {
     expect_error(ctx, CLEF_INVALID, "no parameter's name ends in \"gamma\"");
     cr_expect_eq(clef_optimizer_group(clef_adam(m, NULL), "bais", 1, 0), CLEF_INVALID);
     expect_error(ctx, CLEF_INVALID, "did you mean \"bias\"?");
+    cr_expect_eq(clef_optimizer_group(clef_adam(m, NULL), "bias", INFINITY, 0), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "lr_scale (inf) and weight_decay (0) ≥ 0 and finite");
     cr_expect_null(clef_adam(clef_sequential(ctx, CLEF_LAYERS(clef_nn_relu(ctx), clef_nn_flatten(ctx))), NULL));
     expect_error(ctx, CLEF_INVALID, "adam: the sequential has no floating parameter to train");
     cr_expect_null(clef_adam(NULL, NULL));
