@@ -258,10 +258,9 @@ static clef_status leave_slot(const clef_optimizer *o, const clef__slot *s) {
     return CLEF_OK;
 }
 
-/* What a step makes of a value, behind the gate. */
-static clef_tensor *passed(const clef_optimizer *o, clef_tensor *updated, clef_tensor *value) {
-    if (!o->gate || !updated) return updated;
-    return clef_where(clef_to_device(o->gate, clef_tensor_device(value)), updated, clef_to(value, clef_tensor_dtype(updated)));
+/* What a step makes of a value, behind a gate; NULL: there is none. */
+static clef_tensor *passed(clef_tensor *gate, clef_tensor *updated, clef_tensor *value) {
+    return gate && updated ? clef_where(gate, updated, clef_to(value, clef_tensor_dtype(updated))) : updated;
 }
 
 static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
@@ -277,11 +276,13 @@ static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     clef__update u = {.options = o->options, .p = clef_to(own, dtype), .g = clef_to(g, dtype), .decays = s->weight_decay != 0};
     memcpy(u.state, s->state, sizeof u.state);
     memcpy(u.number, n->number, sizeof u.number);
-    clef_tensor *p = passed(o, o->rule->update(&u), own);
+    clef_tensor *gate = o->gate ? clef_to_device(o->gate, clef_tensor_device(own)) : NULL;
+    if (o->gate && !gate) return clef_error_status(o->ctx);
+    clef_tensor *p = passed(gate, o->rule->update(&u), own);
     if (o->zero) p = s->updated = clef_to(p, clef_tensor_dtype(s->parameter));
     status = !p ? CLEF_INVALID : o->zero ? CLEF_OK : clef_assign(s->parameter, p);
     for (int j = 0; !status && j < o->n_states; j++) {
-        clef_tensor *state = passed(o, u.state[j], s->state[j]);
+        clef_tensor *state = passed(gate, u.state[j], s->state[j]);
         status = state ? clef_assign(s->state[j], state) : CLEF_INVALID;
     }
     return status;

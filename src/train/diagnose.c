@@ -122,7 +122,8 @@ static clef_status choose(const clef__fit *f, verdict *v, char *where, size_t si
     return status;
 }
 
-clef_status clef__diagnose(clef__fit *f, int64_t bad_batch) {
+clef_status clef__diagnose(clef__fit *f, int64_t good) {
+    int64_t bad_batch = f->first_batch + good;
     verdict v = {.fact = "the cause could not be found"};
     char where[PATH_SIZE] = "";
     if (f->o->pipeline && clef__share_module(f)) return clef_error_status(f->ctx);

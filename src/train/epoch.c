@@ -235,6 +235,7 @@ static clef_status begin_epoch(clef__fit *f) {
     clef_status status = CLEF_OK;
     if (!f->resumed_inside) {
         f->batch = f->items = 0;
+        f->first_batch = clef_loader_get(f->o->train).batch; /* the program may have taken some of the first epoch */
         status = clef__meters_set(&f->meters, (clef__meter_values){0});
     }
     f->resumed_inside = false;

@@ -123,6 +123,7 @@ typedef struct clef__fit {
     double first_loss;                             /* of the first batch that was looked at; NaN before it */
     int64_t epochs, done, bad_epochs;              /* epochs wanted, finished, since the best one */
     int64_t batch, items;                          /* of the current epoch */
+    int64_t first_batch;                           /* where the loader stood as it began */
     int pending;                                   /* batches whose gradients wait for a step */
     int64_t sync_every, since_sync;                /* steps between two readings of the meters */
     int64_t first_item, sync_items, compile_items; /* items at the epoch's start, at the last reading, while compiling */
@@ -181,6 +182,6 @@ void clef__best_forget(clef__fit *f);
 clef_status clef__csv_begin(clef__fit *f); /* nothing where no such file is wanted */
 clef_status clef__csv_line(clef__fit *f);  /* of the epoch that ended */
 
-/* diagnose.c: after a loss that is no number: names the batch and the first bad layer. */
-clef_status clef__diagnose(clef__fit *f, int64_t bad_batch);
+/* diagnose.c: after a loss that is no number: names the batch, which `good` ones came before in this epoch, and the first bad layer. */
+clef_status clef__diagnose(clef__fit *f, int64_t good);
 #endif

@@ -182,6 +182,24 @@ static void expect_spared(bool sgd) {
     free(w), free(before);
     clef_close(r.ctx);
 }
+/* Also where the program has looked at the first batch itself. */
+Test(fit, bad_data_is_named_behind_a_batch_that_was_taken) {
+    static float x[320 * 64];
+    static int64_t y[320];
+    rig r = rig_open((rig_options){0});
+    x[100 * 64 + 3] = NAN;
+    clef_dataset *data = clef_dataset_arrays(r.ctx, x, CLEF_SHAPE(1, 8, 8), y, 320);
+    clef_fit_options options = rig_fit(&r);
+    options.test = NULL;
+    options.train = clef_loader_open(data, &(clef_loader_options){.batch = 32});
+    clef_batch first;
+    cr_assert(clef_next(options.train, &first));
+    cr_assert_eq(clef_fit(r.net, &options, NULL), CLEF_INVALID);
+    cr_expect(strstr(clef_error(r.ctx), "epoch 1, batch 4 ") && strstr(clef_error(r.ctx), "look at the data"), "%s",
+              clef_error(r.ctx));
+    clef_close(r.ctx);
+}
+
 Test(fit, bad_data_is_named_and_spares_the_weights) {
     expect_spared(false);
     expect_spared(true);
