@@ -41,7 +41,7 @@ CLEF_API clef_tensor *clef_mean(clef_tensor *x, const int *dims, int n, bool kee
 CLEF_API clef_tensor *clef_max(clef_tensor *x, const int *dims, int n, bool keep);
 /* The smallest element; else as clef_max. */
 CLEF_API clef_tensor *clef_min(clef_tensor *x, const int *dims, int n, bool keep);
-/* Π x; i64 for whole numbers. */
+/* Π x; i64 for whole numbers.  Where its gradient is differentiated again, of more than 1024 factors none may be 0. */
 CLEF_API clef_tensor *clef_prod(clef_tensor *x, const int *dims, int n, bool keep);
 /* Σ (x - mean)² / (count - correction), about the mean, so that a mean far from 0 costs no digits; finite
    wherever the result is.  Correction 1 is the sample variance; NaN or inf unless count > correction.  f32 for

@@ -124,10 +124,32 @@ static clef_tensor *reduce_over(const reduce_op *op, clef_tensor *x, int64_t mas
 
 static clef_tensor *sum_over(clef_tensor *x, int64_t mask) { return reduce_over(&reduce_sum, x, mask); }
 
+enum { MOST_FACTORS = 1024 };
+
+/* Of each factor the product of the others, in a form that can be differentiated wherever zeros are: n times n of them. */
+static clef_tensor *products_of_others(clef_tensor *x, int64_t mask) {
+    clef_shape shape = clef_tensor_shape(x), moved = {.rank = shape.rank};
+    int order[CLEF_MAX_RANK], back[CLEF_MAX_RANK], at = 0;
+    for (int reduced = 0; reduced < 2; reduced++)
+        for (int d = 0; d < shape.rank; d++)
+            if ((mask >> d & 1) == reduced) moved.dim[at] = shape.dim[d], back[d] = at, order[at++] = d;
+    int64_t n = clef__reduced_count(shape, mask), rows = clef_shape_numel(shape) / n;
+    clef_tensor *flat = clef_reshape(clef_permute(x, order), CLEF_SHAPE(rows, 1, n)), *i = clef__count_beside(x, n, CLEF_I32);
+    clef_tensor *own = clef_eq(clef_unsqueeze(i, 0), clef_unsqueeze(i, 1)),
+                *one = clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 1);
+    clef_tensor *others = clef_where(own, one, clef_expand(flat, CLEF_SHAPE(rows, n, n)));
+    return clef_permute(clef_reshape(reduce_over(&reduce_prod, others, 4), moved), back);
+}
+
 static void prod_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                           clef_tensor **dx) {
     (void)wanted;
     clef_dtype dtype = clef_tensor_dtype(x[0]);
+    int64_t n = clef__reduced_count(clef_tensor_shape(x[0]), mask_of(y[0]));
+    if (clef_grad_enabled(clef_tensor_context(x[0])) && n > 1 && n <= MOST_FACTORS && clef_numel(x[0]) > 0) {
+        dx[0] = clef_mul(g[0], products_of_others(x[0], mask_of(y[0])));
+        return;
+    }
     clef_tensor *zero = clef_eq_scalar(x[0], 0), *one = clef__number(clef_tensor_context(y[0]), dtype, 1),
                 *none = clef__number(clef_tensor_context(y[0]), dtype, 0);
     clef_tensor *zeros = sum_over(clef_to(zero, CLEF_I32), mask_of(y[0]));

@@ -324,6 +324,36 @@ Test(reduce, variance) {
     clef_close(ctx);
 }
 
+/* d²Πx / dxᵢ dxⱼ is the product of the others, also where factors are 0, over one dimension and over two that do not lie side by side. */
+Test(reduce, products_differentiate_twice_beside_zeros) {
+    clef_context *ctx = open_seeded(1);
+    double rows[3][3] = {{0, 2, 3}, {0, 0, 3}, {5, 2, 3}};
+    for (int r = 0; r < 3; r++) {
+        clef_tensor *x = clef_require_grad(clef_keep(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, rows[r])), true), *dx, *ddx;
+        for (int i = 0; i < 3; i++) {
+            double want[3];
+            for (int j = 0; j < 3; j++) want[j] = i == j ? 0 : rows[r][3 - i - j];
+            cr_assert_eq(clef_grad(clef_prod(x, NULL, 0, false), CLEF_NONE, &x, 1, true, &dx), CLEF_OK, "%s", clef_error(ctx));
+            cr_assert_eq(clef_grad(clef_sum(clef_slice(dx, 0, i, i + 1, 1), NULL, 0, false), CLEF_NONE, &x, 1, false, &ddx),
+                         CLEF_OK, "%s", clef_error(ctx));
+            expect_numbers(ddx, want, 0, 1e-6, "second derivative of a product");
+        }
+        clef_release(x);
+    }
+    double cube[12] = {1, 2, 0, 4, 5, 6, 7, 8, 9, 10, 11, 12}, slopes[12]; /* [2,2,3], over the first and the last */
+    for (int i = 0; i < 12; i++) {
+        slopes[i] = 1;
+        for (int j = 0; j < 12; j++)
+            if (j != i && i / 3 % 2 == j / 3 % 2) slopes[i] *= cube[j];
+    }
+    clef_tensor *x = clef_require_grad(clef_keep(tensor_of(ctx, CLEF_SHAPE(2, 2, 3), CLEF_F32, cube)), true), *dx;
+    clef_tensor *y = clef_sum(clef_prod(x, (int[]){0, 2}, 2, false), NULL, 0, false);
+    cr_assert_eq(clef_grad(y, CLEF_NONE, &x, 1, true, &dx), CLEF_OK, "%s", clef_error(ctx));
+    expect_numbers(dx, slopes, 0, 1e-6, "slope of a product");
+    clef_release(x);
+    clef_close(ctx);
+}
+
 /* More of them than f16 can count: each has its share. */
 Test(reduce, many_equals_share_the_gradient) {
     clef_context *ctx = open_seeded(1);
