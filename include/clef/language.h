@@ -105,8 +105,8 @@ CLEF_API clef_status clef_language_save(clef_module *net, const char *directory)
    A generator saves keys and values of the tokens it has seen in a cache of fixed capacity, or a recurrent net's states, so that a further
    token costs one row.  Prompts are read in blocks of a power of two, of which each size has one plan, and tokens with another one:
    positions are numbers that move, so that from the third token on nothing is planned or compiled.  The same prompts, options and device
-   give the same tokens.  A generator ends the context's step whenever it has read (clef_end_step): keep what is to outlive that.  Memory lies
-   where the model does. */
+   give the same tokens.  A generator ends the context's step whenever it has read (clef_end_step): keep what is to outlive that.  Its memory
+   lies where the model did when the generator was made; make another one for a model that has moved. */
 typedef struct clef_generator clef_generator; /* owned by the net's context; freed with it, or by clef_generator_close */
 typedef struct clef_generator_options {
     int64_t batch;    /* sequences at once; 0: 1 */
@@ -125,7 +125,8 @@ CLEF_API void clef_generator_close(clef_generator *g);
 CLEF_API clef_status clef_generator_prompt(clef_generator *g, const int64_t *const *prompt, const int64_t *length);
 /* Reads one further token of each sequence. */
 CLEF_API clef_status clef_generator_feed(clef_generator *g, const int64_t *token);
-/* The logits [batch,vocabulary] of the token that comes next, the generator's own until it reads again; NULL before the first prompt. */
+/* The logits [batch,vocabulary] of the token that comes next, the generator's own until it reads again; NULL before the first prompt,
+   and after a call that failed in the midst of reading or reordering, until the next prompt (clef_generator_feed is CLEF_STATE then). */
 CLEF_API const float *clef_generator_logits(const clef_generator *g);
 /* Tokens of the longest sequence that the cache holds: those of the prompt and what followed it, but for what .slide has dropped. */
 CLEF_API int64_t clef_generator_length(const clef_generator *g);

@@ -71,7 +71,8 @@ typedef struct clef_text_stream {
 } clef_text_stream;
 enum { CLEF_STREAM_END = -1 };
 /* The text that is complete with one more token, as clef_tokenizer_decode gives it, but in whole characters: the bytes of one that has only
-   begun are held back, and bytes that are no character's become U+FFFD, as browsers do it.  CLEF_STREAM_END for an id gives the rest.
+   begun are held back, and bytes that are no character's become U+FFFD, as browsers do it.  CLEF_STREAM_END for an id gives the rest,
+   and the stream begins anew.
        clef_text_stream s = {0};
        for (int i = 0; i < n; i++) if (clef_tokenizer_stream(tok, &s, ids[i], text, sizeof text) > 0) fputs(text, stdout);  */
 CLEF_API int64_t clef_tokenizer_stream(clef_tokenizer *tokenizer, clef_text_stream *stream, int64_t id, char *text, size_t size);

@@ -37,7 +37,8 @@ typedef struct clef_history {
 /* Return false to stop training.  What it freezes, thaws or replaces in the module holds from the next epoch on.  The optimizer trains
    what it was made with: a part that is new stays as it is.  CLEF_INVALID if nothing is left to train. */
 typedef bool (*clef_epoch_fn)(void *user, const clef_epoch *epoch);
-/* Means of the epoch so far.  While kernels are compiled, compiling < to_compile and the rest stands still.
+/* Means of the epoch so far.  While kernels are compiled, compiling < to_compile and the rest stands still;
+   what other threads compile meanwhile is told with the next call, which is always by the thread that called clef_fit.
    eta is in seconds, to the end of the epoch. */
 typedef struct clef_progress {
     int64_t epoch, epochs, batch, batches, items;

@@ -33,6 +33,8 @@ typedef struct walk {
     term *term;
     int *first_term, *last_term; /* of each output; -1: none */
     int n_terms, term_capacity;
+    clef_tensor *const *end; /* the walk goes no farther than these */
+    int n_ends;
     uint64_t mark;
     bool recompute, within; /* an op's gradient, which another walk has asked for, walks itself */
     clef__copies copies;
@@ -43,10 +45,9 @@ static bool on_tape(const clef__output *out) { return out->requires_grad; }
 static int index_in(const walk *w, const clef__output *out) { return out->tape >> 32 == w->mark ? (int)(uint32_t)out->tape : -1; }
 
 static bool add_output(walk *w, clef__output *out) {
-    if (!clef__grow(&w->out, w->n_out, &w->out_capacity, sizeof *w->out) ||
-        !clef__grow(&w->former, w->n_out, &w->former_capacity, sizeof *w->former))
-        return false;
-    w->former[w->n_out] = out->tape;
+    if (!clef__grow(&w->out, w->n_out, &w->out_capacity, sizeof *w->out)) return false;
+    if (w->within && !clef__grow(&w->former, w->n_out, &w->former_capacity, sizeof *w->former)) return false;
+    if (w->within) w->former[w->n_out] = out->tape;
     out->tape = w->mark << 32 | (uint32_t)w->n_out;
     w->out[w->n_out++] = out;
     return true;
@@ -62,11 +63,17 @@ typedef struct frames {
     int depth, capacity;
 } frames;
 
+static bool is_end(const walk *w, const clef__output *out) {
+    bool end = out->tape_end;
+    for (int i = 0; i < w->n_ends && !end; i++) end = clef__output_of(w->end[i]) == out;
+    return end;
+}
+
 /* The walk comes to an output for the first time.  A parameter's value may have a history (an assignment not yet computed), which is
    not part of the tape. */
 static bool reach(walk *w, frames *stack, clef__output *out) {
     if (!add_output(w, out)) return false;
-    if (out->tape_end || out->node->tape == w->mark) return true;
+    if (is_end(w, out) || out->node->tape == w->mark) return true;
     if (!clef__grow(&stack->frame, stack->depth, &stack->capacity, sizeof *stack->frame)) return false;
     out->node->tape = w->mark;
     stack->frame[stack->depth++] = (frame){out->node, 0};
@@ -298,9 +305,10 @@ static clef_status check_sources(clef_tensor *y, clef_tensor *const *x, int n, c
     return CLEF_OK;
 }
 
-/* NULL where y does not depend on x[i]. */
-static clef_status gradients(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph, clef_tensor **dx) {
-    walk w = {0};
+/* NULL where y does not depend on x[i].  between: what lies behind the x is none of the walk's. */
+static clef_status gradients(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph, bool between,
+                             clef_tensor **dx) {
+    walk w = {.end = x, .n_ends = between ? n : 0};
     clef_status status = check_seed("grad", y, grad);
     if (status == CLEF_OK) status = check_sources(y, x, n, dx);
     if (status == CLEF_OK) status = differentiate(&w, y, or_one(grad, y), create_graph);
@@ -313,11 +321,15 @@ static clef_status gradients(clef_tensor *y, clef_tensor *grad, clef_tensor *con
 }
 
 clef_status clef__grad_where_any(clef_tensor *y, clef_tensor *const *x, int n, clef_tensor **dx) {
-    return gradients(y, CLEF_NONE, x, n, false, dx);
+    return gradients(y, CLEF_NONE, x, n, false, false, dx);
+}
+
+clef_status clef__grad_between(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, clef_tensor **dx) {
+    return gradients(y, grad, x, n, true, true, dx);
 }
 
 clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph, clef_tensor **dx) {
-    clef_status status = gradients(y, grad, x, n, create_graph, dx);
+    clef_status status = gradients(y, grad, x, n, create_graph, false, dx);
     for (int i = 0; status == CLEF_OK && i < n; i++) {
         if (!dx[i]) dx[i] = constant_like(x[i], 0);
         if (!dx[i]) status = CLEF_MEMORY;

@@ -302,6 +302,9 @@ clef_status clef__set_gradient_shard(clef_tensor *parameter, clef__averaging *by
 
 /* clef_grad of y without create_graph, but NULL where y does not depend on x[i]; dx is written only on success. */
 clef_status clef__grad_where_any(clef_tensor *y, clef_tensor *const *x, int n, clef_tensor **dx);
+/* The same to be differentiated again, of y by each x[i] alone, all of them different values: what an x was made from is not looked at, so that
+   an op's gradient may be that of a composition. */
+clef_status clef__grad_between(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, clef_tensor **dx);
 
 /* ---- lapsed claims (lapse.c) ----
    Which of the references to values come from temporaries of earlier steps alone, which can no longer be read?  Outputs that bear

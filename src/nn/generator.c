@@ -129,7 +129,7 @@ static int64_t next_block(const clef_generator *g, int64_t length) {
 static clef_status read_block(clef_generator *g, int64_t n, int64_t size) {
     for (int64_t i = 0; i < g->batch; i++)
         for (int64_t c = 0; c < size; c++) g->block[i * size + c] = c < n ? g->text[i * g->capacity + g->length + c] : 0;
-    clef_tensor *tokens = there(g, clef_from_host(g->ctx, CLEF_SHAPE(g->batch, size), CLEF_I64, g->block));
+    clef_tensor *tokens = clef_from_host_on(g->ctx, g->device, CLEF_SHAPE(g->batch, size), CLEF_I64, g->block);
     g->past.position = there(g, clef_integer(g->ctx, g->length));
     g->past.row = there(g, clef_integer(g->ctx, n - 1));
     clef_tensor *logits = tokens && g->past.position && g->past.row ? clef__language_next(g->net, tokens, &g->past) : NULL;
@@ -162,7 +162,7 @@ static clef_status set_start(clef_generator *g) {
     bool even = true;
     for (int64_t i = 0; i < g->batch; i++) even = even && g->start[i] == 0;
     if (even) return CLEF_OK;
-    g->past.start = clef_keep(there(g, clef_from_host(g->ctx, CLEF_SHAPE(g->batch), CLEF_I64, g->start)));
+    g->past.start = clef_keep(clef_from_host_on(g->ctx, g->device, CLEF_SHAPE(g->batch), CLEF_I64, g->start));
     return g->past.start ? CLEF_OK : clef_error_status(g->ctx);
 }
 
@@ -275,15 +275,16 @@ clef_status clef_generator_reorder(clef_generator *g, const int64_t *from) {
         same = same && from[i] == i;
     }
     if (same) return CLEF_OK;
-    clef_tensor *index = there(g, clef_from_host(g->ctx, CLEF_SHAPE(g->batch), CLEF_I64, from));
-    clef_status status = index ? CLEF_OK : clef_error_status(g->ctx);
-    if (!status) g->ready = false; /* until all of it is in order */
+    clef_tensor *index = clef_from_host_on(g->ctx, g->device, CLEF_SHAPE(g->batch), CLEF_I64, from);
+    if (!index) return clef_error_status(g->ctx);
+    clef_status status = CLEF_OK;
+    g->ready = false; /* until all of it is in order */
     for (int64_t i = 0; i < g->past.n && !status; i++) {
         status = clef_assign(g->past.key[i], clef_index_select(g->past.key[i], 0, index));
         if (!status) status = clef_assign(g->past.value[i], clef_index_select(g->past.value[i], 0, index));
     }
     if (!status) status = clef_end_step(g->ctx);
     if (!status) status = reorder_host(g, from);
-    g->ready = g->ready || !status;
+    g->ready = !status;
     return status;
 }

@@ -76,7 +76,11 @@ static clef__attention call_of(clef_tensor *const *x, const clef__node *node) {
                              .slopes = given[CLEF__ATTENTION_SLOPES]};
 }
 
-/* Gradients that are to be differentiated again are those of the composition. */
+/* The same values in a node of their own. */
+static clef_tensor *apart(clef_tensor *x) { return clef_squeeze(clef_unsqueeze(x, 0), 0); }
+
+/* Gradients that are to be differentiated again are those of the composition, each by one input alone, also where one was made from another,
+   or is the same. */
 static void slopes_of_composed(clef_tensor *const *x, const clef__node *node, clef_tensor *g, clef_tensor **dx) {
     const clef__attending *a = clef__attributes(node);
     if (a->at[CLEF__ATTENTION_KEY] >= 0) {
@@ -84,8 +88,10 @@ static void slopes_of_composed(clef_tensor *const *x, const clef__node *node, cl
         return;
     }
     clef__attention call = call_of(x, node);
-    clef_tensor *y = clef__attention_composed(x[0], x[1], x[2], &call);
-    clef_grad(y, g, x, 3, true, dx);
+    clef_tensor *own[] = {apart(x[0]), apart(x[1]), apart(x[2])};
+    if (!own[0] || !own[1] || !own[2]) return;
+    clef_tensor *y = clef__attention_composed(own[0], own[1], own[2], &call);
+    if (y) clef__grad_between(y, g, own, 3, dx);
 }
 
 static void gradient_forward(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,

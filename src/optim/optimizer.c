@@ -356,7 +356,6 @@ clef_optimizer_state clef_optimizer_get(const clef_optimizer *opt) {
 
 void clef_optimizer_set(clef_optimizer *opt, clef_optimizer_state state) {
     if (!opt) return;
-    (void)publish_counts(opt); /* of steps since they were last asked for; a failure stays in the context */
     opt->steps = state.steps;
     opt->lr = state.lr;
     opt->stale = true;

@@ -12,19 +12,31 @@
 static const struct {
     const char *word;
     int uses;
-} words[] = {{"i64", USES_LONG},          {"f64", USES_DOUBLE | USES_LONG},
-             {"long4", USES_LONG},        {"double4", USES_DOUBLE | USES_LONG},
-             {"long8", USES_LONG},        {"double8", USES_DOUBLE | USES_LONG},
-             {"long16", USES_LONG},       {"double16", USES_DOUBLE | USES_LONG},
-             {"double", USES_DOUBLE},     {"f16", USES_HALVES},
-             {"bf16", USES_HALVES},       {"ROUND_f16", USES_HALVES},
-             {"ROUND_bf16", USES_HALVES}, {"u8", USES_BYTES},
-             {"bool", USES_BYTES},        {"M_", USES_DOUBLE},
-             {"DBL_", USES_DOUBLE},       {"RETURN_", USES_MATH},
-             {"CALLS_MATH", USES_MATH},   {"GELU_", USES_MATH},
-             {"SIGMOID", USES_MATH},      {"SOFTPLUS", USES_MATH},
-             {"PDF", USES_MATH},          {"LET", USES_MATH},
-             {"FMOD", USES_MATH},         MATH_FUNCTIONS(CALLED, CALLED, CALLED)};
+} words[] = {{"i64", USES_LONG},
+             {"f64", USES_DOUBLE | USES_LONG},
+             {"long4", USES_LONG},
+             {"double4", USES_DOUBLE | USES_LONG},
+             {"long8", USES_LONG},
+             {"double8", USES_DOUBLE | USES_LONG},
+             {"long16", USES_LONG},
+             {"double16", USES_DOUBLE | USES_LONG},
+             {"double", USES_DOUBLE},
+             {"f16", USES_HALVES},
+             {"bf16", USES_HALVES},
+             {"ROUND_f16", USES_HALVES},
+             {"ROUND_bf16", USES_HALVES},
+             {"u8", USES_BYTES},
+             {"bool", USES_BYTES},
+             {"M_", USES_DOUBLE},
+             {"DBL_", USES_DOUBLE},
+             {"RETURN_", USES_MATH},
+             {"CALLS_MATH", USES_MATH},
+             {"GELU_", USES_MATH},
+             {"SIGMOID", USES_MATH},
+             {"SOFTPLUS", USES_MATH},
+             {"PDF", USES_MATH},
+             {"LET", USES_MATH},
+             MATH_FUNCTIONS(CALLED, CALLED, CALLED)};
 
 static int uses_of_word(const char *word, size_t n) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

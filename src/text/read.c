@@ -230,6 +230,7 @@ bool clef__read_vocabulary(clef__reading *r) {
             continue;
         }
         size_t size = to_bytes(r->t, text);
+        r->vocabulary = true;
         if (!clef__tokens_put(&r->t->tokens, (int32_t)id, text, size)) {
             clef__wrong(r->why, CLEF_MEMORY, "needs more memory than there is");
             return clef__json_fail(&r->json, "memory");
@@ -269,7 +270,7 @@ static bool read_one_merge(clef__reading *r) {
 
 /* Merges need the vocabulary, which is behind them in no file that is known. */
 static bool read_merges(clef__reading *r) {
-    if (r->t->tokens.n == 0) return damaged(r, "has merges before their vocabulary, or no vocabulary");
+    if (!r->vocabulary) return damaged(r, "has merges before their vocabulary, or no vocabulary");
     clef__json_expect(&r->json, "[");
     while (clef__json_element(&r->json))
         if (!read_one_merge(r)) return false;
@@ -325,7 +326,7 @@ static bool read_fits(clef__reading *r) {
 }
 
 /* ---- the file ---- */
-/* All but the model and the added tokens, which depend on it; those in a second pass, the model first. */
+/* First what says how the others are to be read, then the added tokens, which a vocabulary may hold too, then the model. */
 static bool read_members(clef__reading *r, int pass) {
     clef__json_expect(&r->json, "{");
     for (const char *name; (name = clef__json_member(&r->json));) {

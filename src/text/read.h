@@ -7,8 +7,9 @@
 typedef struct clef__reading {
     clef_tokenizer *t;
     clef__json json;
-    clef__why *why; /* the first of our own; those of JSON are in `json` */
-    int64_t most;   /* above all numbers of tokens */
+    clef__why *why;  /* the first of our own; those of JSON are in `json` */
+    int64_t most;    /* above all numbers of tokens */
+    bool vocabulary; /* there were tokens of the model */
 } clef__reading;
 /* Fill a tokenizer that is empty; false with why. */
 bool clef__read_tokenizer(clef_tokenizer *tokenizer, const uint8_t *bytes, size_t size, clef__why *why);

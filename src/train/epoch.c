@@ -9,7 +9,6 @@
 
    Several ranks do all of this at the same steps: how many of them lie between two readings is rank 0's to say. */
 #include "train/train_internal.h"
-#include "ops/ops.h"
 #include "optim/optimizer.h"
 #include "parallel/parts.h"
 #include <math.h>

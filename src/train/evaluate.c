@@ -244,6 +244,28 @@ static clef_status rewind_loader(clef_loader *loader) {
     return clef_loader_set(loader, state);
 }
 
+/* Where a loader stood, and what part of which batch was at work: evaluating comes between them and goes. */
+typedef struct standing {
+    clef_loader_state place;
+    clef__share share;
+    int64_t items, all;
+} standing;
+
+static standing stand(const evaluation *e, const clef_loader *loader) {
+    standing s = {.place = clef_loader_get(loader), .share = clef__share_of(e->ctx)};
+    if (e->group) s.items = e->group->items, s.all = e->group->all_items;
+    return s;
+}
+
+static clef_status stand_again(const evaluation *e, clef_loader *loader, const standing *s) {
+    clef_loader_state now = clef_loader_get(loader);
+    bool moved = now.epoch != s->place.epoch || now.batch != s->place.batch;
+    clef_status status = moved ? clef_loader_set(loader, s->place) : CLEF_OK;
+    clef__set_share(e->ctx, s->share);
+    if (e->group) clef__group_set_items(e->group, s->items, s->all);
+    return status;
+}
+
 /* A loss that is no number: is a label to blame?  The outputs are not computed again. */
 static clef_status look_at_labels(const evaluation *e, clef_module *module, clef_loader *loader, const clef__loss *loss) {
     clef__bad_label bad;
@@ -302,7 +324,7 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     double total = 0, start = clef__now();
     bool inference = clef__nn_inference(ctx, true), grad = clef_set_grad_enabled(ctx, false);
     *score = (clef__score){.loss = NAN, .accuracy = NAN, .top = NAN, .perplexity = NAN};
-    clef_loader_state stood = clef_loader_get(loader);
+    standing stood = stand(&e, loader);
     if (!status) status = begin(&e, loader);
     if (!status) status = rewind_loader(loader);
     if (!status) status = over_batches(&e, module, loader, &loss);
@@ -310,8 +332,7 @@ clef_status clef__score_loader(clef_module *module, clef_loader *loader, const c
     if (!status) status = add_up(&e, &total);
     if (!status && !isfinite(total)) status = look_at_labels(&e, module, loader, &loss);
     if (!status) fill_score(&e, total, summed, score);
-    if (e.group) clef__group_set_items(e.group, 0, 0);     /* what comes next is no part of the last batch */
-    clef_status returned = clef_loader_set(loader, stood); /* a training loader goes on where it was */
+    clef_status returned = stand_again(&e, loader, &stood);
     if (!status) status = returned;
     clef__nn_inference(ctx, inference);
     clef_set_grad_enabled(ctx, grad);

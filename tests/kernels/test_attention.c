@@ -290,7 +290,8 @@ Test(attention, refuses) {
 Test(attention, far_lengths_and_offsets) {
     clef_context *ctx = open_seeded(1);
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F64};
-    int64_t all[] = {(int64_t)1 << 32, INT64_MAX}, far = (int64_t)1 << 32, wide = INT32_MAX;
+    int64_t all[] = {(int64_t)1 << 32, INT64_MAX}, far = (int64_t)1 << 32;
+    int32_t wide = INT32_MAX;
     for (int i = 0; i < (fewest_kernels() ? 1 : 2); i++) {
         clef_tensor *q = clef_keep(clef_to(clef_rand(ctx, CLEF_SHAPE(2, 2, 3, 8)), dtypes[i]));
         if (!q) break; /* no f64 here */
@@ -298,7 +299,9 @@ Test(attention, far_lengths_and_offsets) {
         for (int j = 0; j < 3; j++) {
             clef_attention_options o = {0};
             if (j == 0) o.lengths = clef_from_host(ctx, CLEF_SHAPE(2), CLEF_I64, all);
-            else o.causal = true, o.offset = clef_from_host(ctx, CLEF_SHAPE(1), CLEF_I64, j == 1 ? &far : &wide);
+            else
+                o.causal = true, o.offset = j == 1 ? clef_from_host(ctx, CLEF_SHAPE(1), CLEF_I64, &far)
+                                                   : clef_from_host(ctx, CLEF_SHAPE(1), CLEF_I32, &wide);
             double *y = numbers(clef_attention(q, q, q, &o));
             for (int k = 0; k < 96; k++) cr_expect_float_eq(y[k], plain[k], 1e-6, "%s %d", clef_dtype_name(dtypes[i]), j);
             free(y);
@@ -310,16 +313,18 @@ Test(attention, far_lengths_and_offsets) {
     clef_close(ctx);
 }
 
-/* Where the kernel of gradients is differentiated again: what the composition has. */
-static void second_derivatives(clef_context *ctx, bool composed, double *all[3]) {
+/* Where the kernel of gradients is differentiated again: what the composition has.  one: q, k and v are not independent. */
+static void second_derivatives(clef_context *ctx, bool composed, bool one, double *all[3]) {
     clef_tensor *x[3], *dx[3], *ddx[3];
     for (int i = 0; i < 3; i++) {
         double *v = spread(24, -1, 1, 3 + (uint64_t)i);
         x[i] = clef_require_grad(clef_keep(tensor_of(ctx, CLEF_SHAPE(1, 1, 3, 8), CLEF_F32, v)), true);
         free(v);
     }
-    clef_tensor *scores = clef_mul_scalar(clef_matmul(x[0], clef_transpose(x[1], 2, 3)), 1 / sqrt(8));
-    clef_tensor *y = composed ? clef_matmul(clef_softmax(scores, 3), x[2]) : clef_attention(x[0], x[1], x[2], NULL);
+    clef_tensor *q = x[0], *k = one ? x[0] : x[1], *v = one ? clef_add(clef_mul_scalar(x[0], 1.5), x[2]) : x[2];
+    clef_tensor *scores = clef_mul_scalar(clef_matmul(q, clef_transpose(k, 2, 3)), 1 / sqrt(8));
+    clef_tensor *y = composed ? clef_matmul(clef_softmax(scores, 3), v) : clef_attention(q, k, v, NULL);
+    y = clef_add(y, clef_mul(x[1], y));
     cr_assert_eq(clef_grad(clef_sum(clef_square(y), NULL, 0, false), CLEF_NONE, x, 3, true, dx), CLEF_OK, "%s", clef_error(ctx));
     clef_tensor *sum = clef_sum(clef_square(dx[0]), NULL, 0, false);
     for (int i = 1; i < 3; i++) sum = clef_add(sum, clef_sum(clef_square(dx[i]), NULL, 0, false));
@@ -329,12 +334,14 @@ static void second_derivatives(clef_context *ctx, bool composed, double *all[3])
 Test(attention, differentiates_twice) {
     clef_context *ctx = open_seeded(1);
     double *fused[3], *composed[3];
-    second_derivatives(ctx, false, fused);
-    second_derivatives(ctx, true, composed);
-    for (int i = 0; i < 3; i++) {
-        for (int k = 0; k < 24; k++)
-            cr_expect_float_eq(fused[i][k], composed[i][k], 2e-4 * (1 + fabs(composed[i][k])), "%d %d", i, k);
-        free(fused[i]), free(composed[i]);
+    for (int one = 0; one < 2; one++) { /* q, k and v of their own, or one made from the other */
+        second_derivatives(ctx, false, one, fused);
+        second_derivatives(ctx, true, one, composed);
+        for (int i = 0; i < 3; i++) {
+            for (int k = 0; k < 24; k++)
+                cr_expect_float_eq(fused[i][k], composed[i][k], 2e-4 * (1 + fabs(composed[i][k])), "%d %d %d", one, i, k);
+            free(fused[i]), free(composed[i]);
+        }
     }
     clef_close(ctx);
 }
