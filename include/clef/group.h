@@ -69,9 +69,9 @@ CLEF_API clef_status clef_group_gather_bytes(clef_group *group, const void *own,
 
 /* How much this rank counts in the averages of the present step's gradients (clef_adam_options.group and others): the average is
    Σ weight·g / Σ weight over the ranks, where g is what backward gave on a rank in this step.  Every rank gives one, before the
-   gradients are first used; clef_step forgets it.  For losses that are means of something else than items: give how many.  Not given,
-   a rank counts by its part of the batch (clef_loader_options.group), else like the others.  Does nothing for NULL.  CLEF_INVALID unless
-   weight ≥ 0.
+   gradients are first used; clef_step forgets it: with several optimizers give it before each.  For losses that are means of something
+   else than items: give how many.  Not given, a rank counts by its part of the last batch (clef_loader_options.group), else like the
+   others.  Does nothing for NULL.  CLEF_INVALID unless weight ≥ 0.
        clef_group_weight(all, tokens_that_count);  */
 CLEF_API clef_status clef_group_weight(clef_group *group, double weight);
 

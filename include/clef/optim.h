@@ -177,7 +177,8 @@ typedef struct clef_optimizer_state {
 } clef_optimizer_state;
 /* What of the state is no tensor; zeros for NULL. */
 CLEF_API clef_optimizer_state clef_optimizer_get(const clef_optimizer *opt);
-/* Puts it back, and takes the update counts from tensor "step": assign the tensors first. */
+/* Puts it back, and takes the update counts from tensor "step", which clef_optimizer_get and clef_optimizer_tensor bring up to date: assign
+   the tensors first.  For another rate alone there is clef_set_learning_rate. */
 CLEF_API void clef_optimizer_set(clef_optimizer *opt, clef_optimizer_state state);
 typedef struct clef_schedule_state {
     int64_t ticks, bad; /* bad, best: a plateau's metrics without improvement in a row, and the best one */

@@ -306,10 +306,10 @@ clef_status clef_language_save(clef_module *net, const char *directory) {
     char *config = beside(directory, "config.json"), *weights = beside(directory, "model.safetensors");
     clef__report report = {0};
     clef_status status = config && weights ? CLEF_OK : clef__fail(ctx, CLEF_MEMORY, "language_save: no memory for a path");
+    if (!status) write_weights(net, weights, &report); /* first: what may not fit on the disk leaves the older model whole */
+    if (report.status) status = clef__report_fail(ctx, "language_save", weights, &report);
     if (!status) write_config(net, config, &report);
-    if (report.status) status = clef__report_fail(ctx, "language_save", config, &report);
-    if (!status) write_weights(net, weights, &report);
-    if (!status && report.status) status = clef__report_fail(ctx, "language_save", weights, &report);
+    if (!status && report.status) status = clef__report_fail(ctx, "language_save", config, &report);
     clef__free(config);
     clef__free(weights);
     return status;
