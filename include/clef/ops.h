@@ -490,7 +490,8 @@ typedef struct clef_kernel_op {
     /* Sets shapes, sizes and numbers, or says why not and returns false.  It is asked more than once for one call, and must say
        the same each time. */
     bool (*infer)(clef_kernel_call *call);
-    /* Puts dL/dx[i] into dx[i] for those i where wanted[i], in terms of any ops, of another clef_kernel too.  g[k] is dL/dy[k]: NULL
+    /* Puts dL/dx[i] into dx[i] for those i where wanted[i], in terms of any ops, of another clef_kernel too (not of
+       clef_grad, which goes on through what the x were made from).  g[k] is dL/dy[k]: NULL
        where no gradient came to that output.  dx[i] is NULL at first, which means zero.  NULL: backward through the op is
        CLEF_UNSUPPORTED. */
     void (*gradient)(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted, clef_tensor **dx,
