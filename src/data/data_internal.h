@@ -27,9 +27,10 @@ bool clef__blob_is_gzip(const clef__blob *blob);
 bool clef__blob_gunzip(clef__blob *blob, size_t limit, clef__why *why);
 /* Inflates up to `want` first bytes into out; *got says how many. */
 bool clef__gunzip_head(const clef__blob *blob, uint8_t *out, size_t want, size_t *got, clef__why *why);
+enum { CLEF__BATCH_USUAL = 32 }; /* items of a batch where the options do not say */
 /* ---- bytes that contexts share (store.c) ---- */
 typedef struct clef__stored clef__stored;
-enum { CLEF__STORE_KEY = 2048, CLEF__BATCH_USUAL = 32 };
+enum { CLEF__STORE_KEY = 2048 };
 /* The bytes under this key: those that are there already, else what `make` gives, which others who ask wait for.  They are not written to any
    more.  "": bytes that nobody else gets.  NULL where `make` fails, or without memory. */
 clef__stored *clef__store(const char *key, bool (*make)(void *user, clef__blob *blob), void *user);
