@@ -33,19 +33,6 @@ start() {
     job=$!
 }
 
-# finish SECONDS: waits for the job; false where it takes longer.
-finish() {
-    rounds=$(($1 * 20))
-    while kill -0 "$job" 2>/dev/null && [ $rounds -gt 0 ]; do
-        rounds=$((rounds - 1))
-        sleep 0.05
-    done
-    [ $rounds -gt 0 ] || { kill -9 "$job" $(ls "$folder/pids") 2>/dev/null; wait "$job" 2>/dev/null; return 1; }
-    wait "$job" 2>/dev/null
-    code=$?
-    return 0
-}
-
 # options WAY: as the command takes them.
 options() { if [ "$1" = parts ]; then echo "--parts 4"; else echo "--parallel $1"; fi; }
 
@@ -116,7 +103,7 @@ while [ $stops -lt "${CLEF_KILLS:-6}" ]; do
         begun=$(now)
         finish $limit || fail "it hangs"
         [ ! -e "$folder/done" ] || continue # it was done before, and had only to end
-        took=$(($(now) - begun))
+        took=$((ended - begun))
         stops=$((stops + 1))
         [ $took -le 10000 ] || fail "it took $took ms to end"
         [ $took -le $slowest ] || slowest=$took
