@@ -32,6 +32,7 @@ title() { printf '\n==== %s (%s) ====\n' "$1" "$(elapsed)"; }
 [ -n "$CLEF_DATA" ] || { [ -d ../shared/data ] && CLEF_DATA=$(cd ../shared/data && pwd) && export CLEF_DATA; }
 [ -n "$CLEF_SHAPES" ] || { [ -d ../shared/shapes ] && CLEF_SHAPES=$(cd ../shared/shapes && pwd) && export CLEF_SHAPES; }
 jobs=${CLEF_CHECK_JOBS:-$(cores)}
+slots=$((jobs + 1)) # of tests: some of them wait, for a compiler, a time-out or other ranks
 reports=build/check
 failed_steps=
 skipped_steps=
@@ -77,7 +78,7 @@ preset() {
         return
     }
     title "$what: tests"
-    ctest --preset "$name" -L "$label" -LE "^($left_out|$(own_profile))\$" -j "$jobs" --no-tests=ignore --output-junit "$root/$reports/$name.xml" \
+    ctest --preset "$name" -L "$label" -LE "^($left_out|$(own_profile))\$" -j $slots --no-tests=ignore --output-junit "$root/$reports/$name.xml" \
         --test-output-size-passed 65536 --test-output-size-failed 262144
 }
 
