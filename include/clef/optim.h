@@ -150,7 +150,7 @@ typedef struct clef_schedule_options {
     double pct_start; /* one-cycle: share of rising; 0: 0.3 */
     int64_t patience; /* plateau; 0: 10 */
     double threshold; /* plateau: relative improvement; 0: 1e-4 */
-    bool maximize;    /* plateau: the metric should grow */
+    bool maximize;    /* plateau: the metric should grow; not in clef_fit, whose metric is a loss */
     int64_t warmup;   /* any kind: linear from lr/warmup over so many ticks first */
 } clef_schedule_options;
 typedef struct clef_schedule clef_schedule; /* owned by the context */

@@ -23,7 +23,8 @@ extern "C" {
    over micro-batches k of n_k items, added up in the order of k on each rank: the bits of one device that takes the same micro-batches one
    after the other, as far as its kernels round alike; gradients that stages share, and the norm for clipping, are summed by stages first.
    Batch norm takes the statistics of a micro-batch, and its running ones move once for each, in order.  Dropout drops what it would drop on
-   that one device: the random numbers of a layer do not depend on the cut.
+   that one device: the random numbers of a layer do not depend on the cut.  A layer that clef_module_replace puts in takes the place of the
+   old one, on all ranks; where the number of layers changes, or what stages share, make a new pipeline (CLEF_STATE).
 
    Stages are busy m/(m + p - 1) of the time with p of them, if they take as long: m = 4p leaves a fifth.  GPipe: Huang et al.,
    "GPipe: efficient training of giant neural networks using pipeline parallelism", 2019; 1F1B: Narayanan et al., "PipeDream", 2019, and

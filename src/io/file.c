@@ -230,10 +230,10 @@ clef_status clef__writer_patch(clef__writer *writer, uint64_t offset, const void
     return CLEF_OK;
 }
 
-/* Some file systems cannot sync a directory and say EINVAL; the rename then is as durable as it gets. */
+/* Some file systems cannot sync a directory and say EINVAL, and one may be closed to readers; the rename then is as durable as it gets. */
 static bool sync_directory(const char *path) {
     int fd = open_directory(path);
-    if (fd < 0) return false;
+    if (fd < 0) return errno == EACCES;
     bool synced = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
     int error = errno;
     close(fd);

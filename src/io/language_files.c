@@ -1,5 +1,6 @@
 /* language_files.c — language models from directories, and into them. */
 #include "language_config.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -113,15 +114,11 @@ static const char *plain_name(const char *name) {
     return strncmp(name, prefix, sizeof prefix - 1) ? name : name + sizeof prefix - 1;
 }
 
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 /* What files hold besides weights: masks, frequencies, and a tied head once more. */
 static bool is_no_weight(const char *name, const clef__language *lm) {
-    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq") ||
-           ends_with(name, ".position_ids") || (lm && lm->tied && !strcmp(name, "lm_head.weight"));
+    return clef__ends_with(name, ".attn.bias") || clef__ends_with(name, ".attn.masked_bias") ||
+           clef__ends_with(name, ".rotary_emb.inv_freq") || clef__ends_with(name, ".position_ids") ||
+           (lm && lm->tied && !strcmp(name, "lm_head.weight"));
 }
 
 static int find_target(const opening *o, const char *name) {

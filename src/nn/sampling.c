@@ -136,8 +136,7 @@ static int64_t choose(const clef_generator *g, int64_t sequence, const clef_samp
     if (how->temperature == 0) return best;
     double top = c[best].p;
     if (how->top_k > 0 && how->top_k < n) sort_likeliest(c, n, how->top_k), n = how->top_k;
-    for (int64_t i = 0; i < n; i++)
-        c[i].p = c[i].p == top ? 1 : exp((c[i].p - top) / how->temperature); /* all may be -inf, and inf - inf is no number */
+    for (int64_t i = 0; i < n; i++) c[i].p = exp((c[i].p - top) / how->temperature);
     double sum = sum_of(c, n);
     if (how->min_p > 0) n = large_enough(c, n, how->min_p);
     if (how->top_p > 0 && how->top_p < 1) n = likeliest_by_sum(c, n, how->top_p * sum);
@@ -166,7 +165,12 @@ static int64_t first_bad(const float *x, int64_t n) {
 clef_status clef__check_logits(const clef_generator *g, int64_t sequence) {
     const float *logits = g->logits + sequence * g->sizes.vocabulary;
     int64_t bad = first_bad(logits, g->sizes.vocabulary);
-    if (bad == g->sizes.vocabulary) return CLEF_OK;
+    int64_t possible = 0;
+    while (possible < bad && logits[possible] == -INFINITY) possible++;
+    if (bad == g->sizes.vocabulary && possible < bad) return CLEF_OK;
+    if (bad == g->sizes.vocabulary)
+        return clef__fail(g->ctx, CLEF_INVALID, "generator: sequence %lld: every logit is -inf, so no token is possible",
+                          (long long)sequence);
     return clef__fail(g->ctx, CLEF_INVALID,
                       "generator: sequence %lld, token %lld: the logit is %s; look for parameters that are not finite",
                       (long long)sequence, (long long)bad, isnan(logits[bad]) ? "NaN" : "infinite");

@@ -5,6 +5,7 @@
 #include "optim/optimizer.h"
 #include "ops/ops.h"
 #include "runtime/guess.h"
+#include "runtime/text.h"
 #include <math.h>
 #include <string.h>
 
@@ -154,11 +155,6 @@ clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup 
     return materialize(o) == CLEF_OK && clef__average_over(o, setup->group) ? o : NULL;
 }
 
-static bool ends_with(const char *name, const char *suffix) {
-    size_t n = strlen(name), m = strlen(suffix);
-    return n >= m && !strcmp(name + n - m, suffix);
-}
-
 /* What may have been meant: a whole name or what is behind one of its dots. */
 static clef_status refuse_suffix(const clef_optimizer *o, const char *suffix) {
     clef__guess guess = {.word = suffix};
@@ -178,7 +174,7 @@ clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffix, double
                           lr_scale, weight_decay);
     int found = 0;
     for (int i = 0; i < opt->n; i++) {
-        if (!ends_with(opt->slot[i].name, suffix)) continue;
+        if (!clef__ends_with(opt->slot[i].name, suffix)) continue;
         opt->slot[i].lr_scale = lr_scale;
         opt->slot[i].weight_decay = weight_decay;
         found++;

@@ -66,8 +66,9 @@ static const char *fault(const clef_schedule_options *o) {
     if (has_length && o->total < 1) return "total must be at least 1";
     if (!(o->pct_start >= 0 && o->pct_start <= 1)) return "pct_start must lie within [0,1]";
     if (o->warmup < 0 || o->patience < 0) return "warmup and patience must not be negative";
-    if (!(o->gamma >= 0) || !(o->min_lr >= 0) || !(o->max_lr >= 0) || !(o->threshold >= 0))
-        return "gamma, min_lr, max_lr and threshold must not be negative";
+    const double number[] = {o->gamma, o->min_lr, o->max_lr, o->threshold};
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        if (!(number[i] >= 0 && isfinite(number[i]))) return "gamma, min_lr, max_lr and threshold are finite and not negative";
     return NULL;
 }
 

@@ -47,6 +47,7 @@ struct clef_pipeline {
     clef__pipeline_tensor *tensor;
     int tensors;
     clef__passage passage[CLEF__PASSAGES];
+    uint64_t version;     /* of the modules' trees, when layers and tensors were listed */
     uint64_t passage_key; /* what these were found for; 0: nothing */
     clef_tensor **list;   /* scratch: room for all tensors twice, and a few more */
 };
@@ -58,6 +59,8 @@ void clef__pipeline_leave(const clef_pipeline *p, bool elsewhere);
 
 /* stages.c: layers, where they are cut, and which tensors are whose. */
 clef_status clef__pipeline_cut(clef_pipeline *p);
+/* Lists layers and tensors again where some were replaced (clef_module_replace); the cut stays. */
+clef_status clef__pipeline_follow(clef_pipeline *p);
 /* The stage's layers, one after the other. */
 clef_tensor *clef__stage_forward(const clef_pipeline *p, int stage, clef_tensor *x);
 

@@ -310,6 +310,7 @@ clef_status clef_pipeline_step(clef_pipeline *p, clef_tensor *x, clef_tensor *y,
     if (mean) *mean = NULL;
     if (!p) return CLEF_INVALID;
     clef_status status = check_step(p, x, y, loss);
+    if (!status) status = clef__pipeline_follow(p);
     if (status) return status;
     step s = {.p = p, .call = {.x = x, .y = y, .loss = loss, .options = options}, .random = clef_random_get(p->ctx)};
     int64_t wanted = p->options.micro_batches ? p->options.micro_batches : 4 * p->stages;

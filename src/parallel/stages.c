@@ -138,6 +138,56 @@ static clef_status find_tensors(clef_pipeline *p) {
     return status ? status : clef__failed_since(p->ctx, failures);
 }
 
+/* The layers as they are now, the tensors of each stage. */
+static clef_status list_layers(clef_pipeline *p) {
+    p->version = clef__nn_of(p->ctx)->version;
+    p->layer = clef__calloc((size_t)p->layers + 1, sizeof *p->layer);
+    if (!p->layer) return no_memory(p);
+    clef__sequential_layers(p->net, p->layer);
+    return CLEF_OK;
+}
+
+/* ---- what was replaced since the pipeline was made ---- */
+
+/* Only all ranks together can make a group, and a replacement is each one's own: so stages share what they shared at the begin. */
+static clef_status take_groups(clef_pipeline *now, const clef_pipeline *before) {
+    for (int i = 0; i < now->tensors; i++) {
+        clef__pipeline_tensor *t = &now->tensor[i];
+        const clef__pipeline_tensor *old = find(before, t->tensor);
+        bool same = old && old->tied && old->owner == t->owner && old->own == t->own;
+        if (t->tied && !same)
+            return clef__fail(
+                now->ctx, CLEF_STATE,
+                "pipeline: stages share a parameter %s that they did not share when the pipeline was made; make a new one",
+                clef__shape_text(clef_tensor_shape(t->tensor)));
+        if (t->tied) t->group = old->group;
+    }
+    return CLEF_OK;
+}
+
+clef_status clef__pipeline_follow(clef_pipeline *p) {
+    if (p->version == clef__nn_of(p->ctx)->version) return CLEF_OK;
+    int layers = clef__sequential_layers(p->net, NULL);
+    if (layers != p->layers)
+        return clef__fail(p->ctx, CLEF_STATE,
+                          "pipeline: the net has %d layers, and had %d when the pipeline was made; make a new one", layers,
+                          p->layers);
+    clef_pipeline now = *p;
+    now.tensor = NULL;
+    now.list = NULL;
+    now.tensors = 0;
+    clef_status status = list_layers(&now);
+    if (!status) status = find_tensors(&now);
+    if (!status) status = take_groups(&now, p);
+    if (!status) clef__pipeline_leave(p, false); /* those that are no longer of the net are nobody else's */
+    clef_pipeline drop = status ? now : *p;
+    if (!status) *p = now;
+    clef__free(drop.layer);
+    clef__free(drop.tensor);
+    clef__free(drop.list);
+    return status;
+}
+
 /* All ranks split, for one tied parameter after the other. */
 static clef_status make_groups(clef_pipeline *p) {
     for (int i = 0; i < p->tensors && p->group; i++)
@@ -147,10 +197,8 @@ static clef_status make_groups(clef_pipeline *p) {
 
 clef_status clef__pipeline_cut(clef_pipeline *p) {
     p->layers = clef__sequential_layers(p->net, NULL);
-    p->layer = clef__calloc((size_t)p->layers + 1, sizeof *p->layer);
     p->first = clef__calloc((size_t)p->stages + 1, sizeof *p->first);
-    if (!p->layer || !p->first) return no_memory(p);
-    clef__sequential_layers(p->net, p->layer);
+    if (!p->first || list_layers(p)) return no_memory(p);
     p->first[p->stages] = p->layers;
     if (p->layers < p->stages)
         return clef__fail(p->ctx, CLEF_INVALID, "pipeline_new: %d layers cannot be cut into %d stages; take fewer ranks", p->layers,

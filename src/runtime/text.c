@@ -53,3 +53,8 @@ void clef__text_add(clef__text *t, const char *fmt, ...) {
     va_end(again);
     va_end(args);
 }
+
+bool clef__ends_with(const char *string, const char *ending) {
+    size_t n = strlen(string), m = strlen(ending);
+    return n >= m && strcmp(string + n - m, ending) == 0;
+}

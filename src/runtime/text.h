@@ -1,4 +1,4 @@
-/* text.h — a growing string, always ended by a zero byte.  Running out of memory sticks; the data is then NULL. */
+/* text.h — a growing string, always ended by a zero byte (running out of memory sticks; the data is then NULL); and how a string ends. */
 #ifndef CLEF_TEXT_H
 #define CLEF_TEXT_H
 #include <stdbool.h>
@@ -14,4 +14,6 @@ void clef__text_put(clef__text *t, const char *bytes, size_t n);
 void clef__text_append(clef__text *t, const char *string);
 void clef__text_json(clef__text *t, const char *string); /* quoted and escaped */
 void clef__text_add(clef__text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+bool clef__ends_with(const char *string, const char *ending);
 #endif

@@ -26,6 +26,10 @@ static clef_status check(clef_module *module, const clef_fit_options *o) {
         return clef__fail(ctx, CLEF_INVALID, "fit: a count in the options is negative");
     if ((o->resume || o->keep || o->checkpoint_every) && !o->checkpoint_dir)
         return clef__fail(ctx, CLEF_INVALID, "fit: resume, keep and checkpoint_every need checkpoint_dir");
+    if (o->schedule && o->schedule->o.kind == CLEF_SCHEDULE_PLATEAU && o->schedule->o.maximize)
+        return clef__fail(ctx, CLEF_INVALID,
+                          "fit: the schedule is a plateau that maximizes, and fit tells it a loss; leave it out and call "
+                          "clef_schedule_metric in on_epoch");
     return clef_error_status(ctx);
 }
 

@@ -347,6 +347,94 @@ Test(attention, differentiates_twice) {
     clef_close(ctx);
 }
 
+enum { SECOND_B = 2, SECOND_H = 2, SECOND_Q = 3, SECOND_K = 5, SECOND_SCORES = SECOND_B * SECOND_H * SECOND_Q * SECOND_K };
+typedef enum second { CAUSAL, TOP_LEFT, MASK, ADDED, LENGTHS, WINDOW, OFFSET, SLOPES, SOFTCAP, SCALE, SHARED_KEYS, SECONDS } second;
+
+/* What the option adds to a score; far below all others where the key is not seen. */
+static double second_bias(second what, int b, int h, int i, int j) {
+    const double unseen = -1e30;
+    int shift = SECOND_K - SECOND_Q;
+    switch (what) {
+    case CAUSAL: return j > i + shift ? unseen : 0;
+    case TOP_LEFT: return j > i ? unseen : 0;
+    case MASK: return (i + j) % 3 == 1 ? unseen : 0;
+    case ADDED: return 0.3 * i - 0.1 * j * j;
+    case LENGTHS: return j >= 3 + b ? unseen : 0;
+    case WINDOW: return abs(i + shift - j) >= 2 ? unseen : 0;
+    case OFFSET: return j > i + 1 + b ? unseen : 0;
+    case SLOPES: return -(h + 1) * 0.25 * abs(i + shift - j);
+    default: return 0;
+    }
+}
+
+static clef_attention_options second_options(clef_context *ctx, second what) {
+    clef_attention_options o = {.causal = what == CAUSAL || what == TOP_LEFT || what == OFFSET, .top_left = what == TOP_LEFT};
+    double mask[SECOND_Q * SECOND_K], lengths[] = {3, 4}, offset[] = {1, 2}, slopes[] = {0.25, 0.5};
+    for (int n = 0; n < SECOND_Q * SECOND_K; n++) {
+        double bias = second_bias(what, 0, 0, n / SECOND_K, n % SECOND_K);
+        mask[n] = what == MASK ? bias == 0 : bias;
+    }
+    if (what == MASK || what == ADDED)
+        o.mask = tensor_of(ctx, CLEF_SHAPE(SECOND_Q, SECOND_K), what == MASK ? CLEF_BOOL : CLEF_F32, mask);
+    if (what == LENGTHS) o.lengths = tensor_of(ctx, CLEF_SHAPE(2), CLEF_I64, lengths);
+    if (what == OFFSET) o.offset = tensor_of(ctx, CLEF_SHAPE(2), CLEF_I32, offset);
+    if (what == SLOPES) o.slopes = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, slopes);
+    if (what == WINDOW) o.window = 2;
+    if (what == SOFTCAP) o.softcap = 0.7f;
+    if (what == SCALE) o.scale = 1.3f;
+    return o;
+}
+
+/* By hand, with keys of all heads. */
+static clef_tensor *second_by_hand(clef_context *ctx, second what, clef_tensor *q, clef_tensor *k, clef_tensor *v) {
+    double bias[SECOND_SCORES];
+    for (int n = 0; n < SECOND_SCORES; n++)
+        bias[n] = second_bias(what, n / (SECOND_H * SECOND_Q * SECOND_K), n / (SECOND_Q * SECOND_K) % SECOND_H,
+                              n / SECOND_K % SECOND_Q, n % SECOND_K);
+    clef_tensor *s = clef_mul_scalar(clef_matmul(q, clef_transpose(k, 2, 3)), what == SCALE ? (double)1.3f : 1 / sqrt(8));
+    if (what == SOFTCAP) s = clef_mul_scalar(clef_tanh(clef_div_scalar(s, (double)0.7f)), (double)0.7f);
+    s = clef_add(s, tensor_of(ctx, CLEF_SHAPE(SECOND_B, SECOND_H, SECOND_Q, SECOND_K), CLEF_F32, bias));
+    return clef_matmul(clef_softmax(s, 3), v);
+}
+
+/* Of the sum of the squares of the first gradients of a sum of squares. */
+static void second_with(clef_context *ctx, second what, bool by_hand, double *all[3]) {
+    const int heads[] = {SECOND_H, what == SHARED_KEYS ? 1 : SECOND_H, what == SHARED_KEYS ? 1 : SECOND_H};
+    clef_tensor *x[3], *wide[3], *dx[3], *ddx[3];
+    for (int i = 0; i < 3; i++) {
+        int rows = i ? SECOND_K : SECOND_Q;
+        double *v = spread(SECOND_B * heads[i] * rows * 8, -1, 1, 3 + (uint64_t)i);
+        x[i] = clef_require_grad(clef_keep(tensor_of(ctx, CLEF_SHAPE(SECOND_B, heads[i], rows, 8), CLEF_F32, v)), true);
+        wide[i] = clef_expand(x[i], CLEF_SHAPE(SECOND_B, SECOND_H, rows, 8));
+        free(v);
+    }
+    clef_attention_options o = second_options(ctx, what);
+    clef_tensor *y = by_hand ? second_by_hand(ctx, what, wide[0], wide[1], wide[2]) : clef_attention(x[0], x[1], x[2], &o);
+    cr_assert_eq(clef_grad(clef_sum(clef_square(y), NULL, 0, false), CLEF_NONE, x, 3, true, dx), CLEF_OK, "%s", clef_error(ctx));
+    clef_tensor *sum = clef_sum(clef_square(dx[0]), NULL, 0, false);
+    for (int i = 1; i < 3; i++) sum = clef_add(sum, clef_sum(clef_square(dx[i]), NULL, 0, false));
+    cr_assert_eq(clef_grad(sum, CLEF_NONE, x, 3, false, ddx), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 3; i++) all[i] = numbers(ddx[i]), clef_release(x[i]);
+}
+
+Test(attention, differentiates_twice_with_options) {
+    if (few_kernels()) cr_skip_test("many kernels: not where each takes long to compile");
+    clef_context *ctx = open_seeded(1);
+    double *fused[3], *by_hand[3];
+    for (int what = 0; what < SECONDS; what++) {
+        second_with(ctx, (second)what, false, fused);
+        second_with(ctx, (second)what, true, by_hand);
+        for (int i = 0; i < 3; i++) {
+            int n = SECOND_B * (i && what == SHARED_KEYS ? 1 : SECOND_H) * (i ? SECOND_K : SECOND_Q) * 8;
+            for (int k = 0; k < n; k++)
+                cr_expect_float_eq(fused[i][k], by_hand[i][k], 2e-4 * (1 + fabs(by_hand[i][k])), "option %d, input %d, %d: %g %g",
+                                   what, i, k, fused[i][k], by_hand[i][k]);
+            free(fused[i]), free(by_hand[i]);
+        }
+    }
+    clef_close(ctx);
+}
+
 /* ---- positions ---- */
 
 Test(attention, rotary) {

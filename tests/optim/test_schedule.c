@@ -121,5 +121,7 @@ Test(schedule, refusals) {
     expect_refused((clef_schedule_options){.kind = (clef_schedule_kind)99}, "kind");
     expect_refused((clef_schedule_options){.warmup = -1}, "warmup");
     expect_refused((clef_schedule_options){.gamma = NAN}, "gamma");
+    expect_refused((clef_schedule_options){.gamma = INFINITY}, "gamma");
+    expect_refused((clef_schedule_options){.max_lr = INFINITY}, "max_lr");
     cr_expect_null(clef_schedule_new(NULL, NULL));
 }

@@ -15,7 +15,7 @@ typedef struct plan {
     kind kind;
     int ranks, micro_batches, items, depth;
     clef_pipeline_schedule schedule;
-    bool recompute, own_cut, by_input, clips, eager, frozen;
+    bool recompute, own_cut, by_input, clips, eager, frozen, replaces;
 } plan;
 
 /* What one rank made of it. */
@@ -42,6 +42,7 @@ static plan make_plan(uint64_t seed) {
     p.clips = random_below(&r, 2);
     p.eager = random_below(&r, 8) == 0;
     p.frozen = p.kind == PLAIN && random_below(&r, 4) == 0;
+    p.replaces = random_below(&r, 3) == 0;
     return p;
 }
 
@@ -168,11 +169,29 @@ static clef_optimizer *make_optimizer(clef_module *net, const plan *p) {
                                  : clef_adam(net, &(clef_adam_options){.lr = 0.01});
 }
 
+/* Puts new layers in, for which it wants a new optimizer. */
+static clef_optimizer *change_net(clef_module *net, const plan *p, clef_optimizer *opt) {
+    if (!p->replaces) return opt;
+    clef_context *ctx = clef_module_context(net);
+    const char *first = p->kind == DROPOUT || p->kind == BOTH ? "0.0" : p->kind == TIED ? "1" : "0";
+    char last[16];
+    int behind = 0;
+    while (snprintf(last, sizeof last, "%d", behind), clef_module_has(net, last)) behind++;
+    snprintf(last, sizeof last, "%d", behind - 1);
+    clef_module_replace(net, first,
+                        p->kind == IMAGES
+                            ? clef_nn_conv2d(ctx, 1, 3, 3, &(clef_nn_conv2d_options){.conv.padding = {1, 1}, .no_bias = true})
+                            : clef_nn_linear(ctx, WIDTH, WIDTH, NULL));
+    if (p->kind != TIED) clef_module_replace(net, last, clef_nn_linear(ctx, p->kind == IMAGES ? 3 : WIDTH, CLASSES, NULL));
+    return make_optimizer(net, p);
+}
+
 static void run_alone(const plan *p, outcome *o) {
     clef_context *ctx = clef_open(NULL);
     clef_module *net = make_net(ctx, p);
     clef_optimizer *opt = make_optimizer(net, p);
     for (int i = 0; i < STEPS; i++) {
+        if (i == 1) opt = change_net(net, p, opt);
         clef_tensor *x = make_x(ctx, p, p->items), *y = make_y(ctx, p, p->items);
         o->loss[i] = step_alone(ctx, net, p, x, y);
         if (i == 1) o->loss[i] += step_alone(ctx, net, p, x, y); /* gradients add up */
@@ -234,6 +253,7 @@ static clef_status run_rank(clef_context *ctx, clef_group *all, void *user) {
     clef_pipeline *pipe = make_pipeline(ctx, all, net, p);
     if (!pipe) return clef_error_status(ctx);
     for (int i = 0; i < STEPS; i++) {
+        if (i == 1) opt = change_net(net, p, opt);
         clef_tensor *x = make_x(ctx, p, p->items), *y = make_y(ctx, p, p->items), *mean, *again, *norm = NULL;
         clef_status status = clef_pipeline_step(pipe, x, y, clef_cross_entropy, NULL, &mean);
         if (!status && i == 1) status = clef_pipeline_step(pipe, x, y, clef_cross_entropy, NULL, &again);

@@ -66,6 +66,15 @@ static clef_status refuse_on_two(clef_context *ctx, clef_group *all, void *user)
     clef_module *norm = clef_nn_batch_norm2d(ctx, 2, NULL);
     clef_pipeline_new(clef_sequential(ctx, CLEF_LAYERS(norm, norm)), all, &(clef_pipeline_options){.cut = (int[]){1}});
     expect(ctx, CLEF_INVALID, "share the buffer \"running_mean\"");
+    clef_module *twin = clef_nn_linear(ctx, 4, 4, NULL),
+                *both = clef_sequential(ctx, CLEF_LAYERS(twin, clef_nn_linear(ctx, 4, 4, NULL)));
+    clef_pipeline *pipe = clef_pipeline_new(both, all, &(clef_pipeline_options){.cut = (int[]){1}});
+    clef_module_replace(both, "1", twin);
+    clef_pipeline_step(pipe, inputs(ctx), targets(ctx), clef_cross_entropy, NULL, NULL);
+    expect(ctx, CLEF_STATE, "did not share");
+    clef_module_remove(both, "1");
+    clef_pipeline_gather(pipe, NULL);
+    expect(ctx, CLEF_STATE, "has 1 layers, and had 2");
     clef_module_shard(net, "2.*", all, 0, NULL);
     expect(ctx, CLEF_INVALID, "no layer's name matches \"2.*\"");
     clef_module_shard(net, "?", all, 0, NULL);

@@ -115,6 +115,9 @@ Test(sayings, what_is_missing) {
     options = rig_fit(&r);
     options.loss = no_loss;
     expect_line(&r, clef_fit(r.net, &options, NULL), "fit: the loss function gave no tensor");
+    options = rig_fit(&r);
+    options.schedule = clef_schedule_new(r.optimizer, &(clef_schedule_options){.kind = CLEF_SCHEDULE_PLATEAU, .maximize = true});
+    expect_line(&r, clef_fit(r.net, &options, NULL), "fit: the schedule is a plateau that maximizes");
 
     clef_module *net = clef_sequential(r.ctx, CLEF_LAYERS(clef_nn_linear(r.ctx, 1, 1, NULL)));
     clef_loader *bare = clef_loader_open(clef_dataset_arrays(r.ctx, x, CLEF_SHAPE(1), NULL, 64), NULL);
