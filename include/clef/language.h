@@ -146,7 +146,7 @@ typedef struct clef_sampling {
     uint64_t seed; /* what is drawn depends on it, the sequence's number, and how many tokens it has (Philox 4x32-10) */
 } clef_sampling;
 /* Chooses the next token of each sequence into token[0 … batch - 1], without reading it.  NULL: the most probable ones.  CLEF_INVALID for options out
-   of range, and for logits that are NaN or +inf (-inf excludes a token); CLEF_STATE before the first prompt.
+   of range, and for logits that are NaN or +inf (-inf excludes a token; all cannot be); CLEF_STATE before the first prompt.
        for (clef_generator_prompt(g, &ids, &n); !clef_generator_sample(g, &how, &t) && t != end; clef_generator_feed(g, &t)) show(t);  */
 CLEF_API clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, int64_t *token);
 
