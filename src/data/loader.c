@@ -214,7 +214,8 @@ static const char *wrong_options(const clef_dataset *data, const clef_loader_opt
         return "augmentation needs items of shape [c,h,w] or [h,w], sides up to 65536";
     for (int c = 0; c < data->channels; c++) {
         if (o->mean && !isfinite(o->mean[c])) return "mean has a value that is not finite";
-        if (o->std && !(isfinite(o->std[c]) && o->std[c] > 0)) return "std has a value that is not above 0";
+        if (o->std && !(isfinite(o->std[c]) && o->std[c] > 0 && isfinite(1 / o->std[c])))
+            return "std has a value that is not above 0, or has no finite inverse";
     }
     return NULL;
 }

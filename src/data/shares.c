@@ -80,7 +80,7 @@ static int64_t begin_of(const clef__shares *s, int64_t all, int rank) {
     int ranks = clef_group_size(s->group);
     int64_t parts = s->parts ? s->parts : ranks;
     if (!s->sum) return clef__part_start(all, parts, rank * parts / ranks);
-    if (rank == 0) return 0;
+    if (rank == 0 || all == 0) return 0; /* a batch of no items has no shares */
     return (2 * all * s->sum[rank - 1] + s->sum[ranks - 1]) / (2 * s->sum[ranks - 1]);
 }
 

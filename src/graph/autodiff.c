@@ -253,7 +253,13 @@ static clef_status check_seed(const char *op, clef_tensor *y, clef_tensor *grad)
 
 /* ---- leaves' gradients: all of them or none ---- */
 
-/* Puts what each leaf's gradient is to be into w->grad, under handles that nobody else has. */
+/* What leaf's gradient is with another; under a handle that nobody else has. */
+static clef_tensor *added(clef__tensor *leaf, clef_tensor *gradient) {
+    clef_tensor *sum = leaf->averaging ? clef__add_part(leaf, gradient, add) : add(clef__handle(leaf->grad), gradient);
+    return sum ? clef__tensor_new(clef__output_of(sum)) : NULL;
+}
+
+/* Puts what each leaf's gradient is to be into w->grad. */
 static clef_status prepare_deposits(walk *w) {
     bool was = clef_set_grad_enabled(w->ctx, false);
     uint64_t failures = clef__failures(w->ctx);
@@ -262,14 +268,25 @@ static clef_status prepare_deposits(walk *w) {
         clef__tensor *leaf = w->out[i]->leaf;
         leaves += leaf != NULL;
         if (!leaf || !w->grad[i]) continue;
-        clef_tensor *sum = leaf->averaging ? clef__add_part(leaf, w->grad[i], add) : add(clef__handle(leaf->grad), w->grad[i]);
-        w->grad[i] = sum ? clef__tensor_new(clef__output_of(sum)) : NULL;
+        w->grad[i] = added(leaf, w->grad[i]);
     }
     clef_set_grad_enabled(w->ctx, was);
     if (leaves) return clef__failed_since(w->ctx, failures);
     return clef__fail(w->ctx, CLEF_STATE,
                       "backward: the parameters that the result was made from have another value by now; "
                       "call it before they are assigned");
+}
+
+clef_status clef__add_gradient(clef_tensor *parameter, clef_tensor *gradient) {
+    clef__tensor *leaf = clef__get(parameter);
+    bool was = clef_set_grad_enabled(leaf->ctx, false);
+    uint64_t failures = clef__failures(leaf->ctx);
+    clef_tensor *sum = added(leaf, gradient);
+    clef_set_grad_enabled(leaf->ctx, was);
+    if (!sum) return clef__failed_since(leaf->ctx, failures);
+    clef__take_gradient(leaf, sum);
+    clef__note_gradient(leaf, true);
+    return CLEF_OK;
 }
 
 static void deposit(walk *w) {

@@ -14,6 +14,16 @@ clef__share clef__share_of(clef_context *ctx) {
     return graph ? graph->share : (clef__share){0};
 }
 
+void clef__set_window(clef_context *ctx, clef__share window) {
+    clef__graph *graph = clef__graph_of(ctx);
+    if (graph) graph->window = window;
+}
+
+clef__share clef__window_of(clef_context *ctx) {
+    const clef__graph *graph = ctx ? clef__graph_of(ctx) : NULL;
+    return graph && graph->window.all ? graph->window : clef__share_of(ctx);
+}
+
 bool clef__has_empty_share(clef_context *ctx) {
     clef__share share = clef__share_of(ctx);
     return share.all > 0 && share.items == 0;
@@ -78,6 +88,29 @@ void clef__note_gradient(clef__tensor *leaf, bool part) {
     leaf->weighted = part;
     if (part) leaf->factor = leaf->next_factor;
     if (part || a->state == CLEF__AVERAGING_IDLE) a->state = CLEF__AVERAGING_OPEN;
+}
+
+/* ---- a gradient that is put aside ---- */
+
+void clef__gradient_aside(clef_tensor *parameter, clef__aside *a) {
+    const clef__tensor *leaf = clef__get(parameter);
+    *a = (clef__aside){.weighted = leaf->weighted, .factor = leaf->factor, .sharded = leaf->sharded};
+    if (leaf->grad) a->gradient = clef_keep(clef__handle(leaf->grad));
+    clef_set_grad(parameter, CLEF_NONE);
+}
+
+clef_status clef__gradient_back(clef_tensor *parameter, clef__aside *a) {
+    clef__tensor *leaf = clef__get(parameter);
+    clef_set_grad(parameter, CLEF_NONE);
+    clef_tensor *own = a->gradient ? clef__tensor_new(clef__output_of(a->gradient)) : NULL;
+    clef_status status = a->gradient && !own ? CLEF_MEMORY : CLEF_OK;
+    if (own) {
+        clef__take_gradient(leaf, own);
+        leaf->weighted = a->weighted, leaf->factor = a->factor, leaf->sharded = a->sharded;
+    }
+    clef_release(a->gradient);
+    *a = (clef__aside){0};
+    return status;
 }
 
 /* ---- averages that are cut ---- */

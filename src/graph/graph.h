@@ -269,6 +269,9 @@ static inline int64_t clef__part_start(int64_t all, int64_t n, int64_t p) { retu
 /* From now on computations are of this part of a batch. */
 void clef__set_share(clef_context *ctx, clef__share share);
 clef__share clef__share_of(clef_context *ctx);
+/* A share is computed in pieces: from now on this one, or (all zero) the share as a whole; and which it is.  Random numbers are by that. */
+void clef__set_window(clef_context *ctx, clef__share window);
+clef__share clef__window_of(clef_context *ctx);
 /* Has the present batch items, and this rank none of them? */
 bool clef__has_empty_share(clef_context *ctx);
 
@@ -293,6 +296,18 @@ clef_tensor *clef__unaveraged(const clef_tensor *parameter);
 /* Gives n parameters gradients that are those of all ranks together already, in place of what they have; NULL: it keeps that.  All or none.  The
    array is written to. */
 clef_status clef__set_averaged(clef_tensor *const *parameter, clef_tensor **grad, int n);
+/* What a parameter's gradient is, with what averages know of it. */
+typedef struct clef__aside {
+    clef_tensor *gradient; /* kept; NULL: none */
+    bool weighted;
+    double factor;
+    clef__averaging *sharded;
+} clef__aside;
+/* Takes the gradient away, as it is, without averaging it; and puts it back, in place of what is there now. */
+void clef__gradient_aside(clef_tensor *parameter, clef__aside *a);
+clef_status clef__gradient_back(clef_tensor *parameter, clef__aside *a);
+/* Adds to a parameter's gradient, as backward does. */
+clef_status clef__add_gradient(clef_tensor *parameter, clef_tensor *gradient);
 /* Averages the parameter's gradients, unless that was done, or nobody does it.  All ranks call it at the same point. */
 clef_status clef__average_gradient(const clef_tensor *parameter);
 /* Where averages are cut over the ranks: this rank's part [n] of the gradient, *by whom; NULL: it is there as a whole, or not at all. */

@@ -22,7 +22,7 @@ typedef struct clef__graph {
     bool no_grad, differentiating;
     bool closing;                        /* ops made for this context are gone */
     clef__checkpointed_segment *segment; /* the innermost one that is open */
-    clef__share share;
+    clef__share share, window;
     bool dry;                                              /* see dry.c */
     clef_plan_size largest, largest_on[CLEF__MAX_DEVICES]; /* of all devices together; of each */
     clef_random_state random_before;

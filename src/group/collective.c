@@ -240,18 +240,18 @@ static void scatter_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_
     dx[0] = all;
 }
 
-/* Where all ranks go on with the same, and differentiate the same: each addend's gradient is that of the sum, a part's is its part. */
+/* Where all ranks go on with the same, and differentiate the same: each addend's gradient is that of the sum, a part's is its part.  What each
+   rank makes of these is its own again, so they are borders, too. */
 static void same_sum_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                               clef_tensor **dx) {
-    (void)x, (void)y, (void)wanted;
-    dx[0] = g[0];
+    (void)x, (void)wanted;
+    dx[0] = clef__same_copy(g[0], attributes_of(clef__node_of(y[0]))->group);
 }
 
 static void same_gather_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                                  clef_tensor **dx) {
     (void)wanted;
-    int rank = attributes_of(clef__node_of(y[0]))->group->rank;
-    dx[0] = clef_reshape(clef_slice(g[0], 0, rank, rank + 1, 1), clef_tensor_shape(x[0]));
+    dx[0] = clef_reshape(clef__same_part(g[0], attributes_of(clef__node_of(y[0]))->group, 0), clef_tensor_shape(x[0]));
 }
 
 static void exchange_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
@@ -260,15 +260,21 @@ static void exchange_gradient(clef_tensor *const *x, clef_tensor *const *y, clef
     dx[0] = apply(&exchange_op, g[0], CLEF__MEET_ALL_TO_ALL, attributes_of(clef__node_of(y[0])));
 }
 
-/* All ranks take part in the sum, of which the root's alone is anybody's gradient.  The others' is zero and not NULL: backward goes on to
-   the same operations on all of them. */
+/* All ranks take part in the sum, of which the root's alone is anybody's gradient.  The others' is zero and hangs on the sum: backward goes on
+   to the same operations on all of them, also the second one. */
 static void broadcast_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                                clef_tensor **dx) {
-    (void)wanted;
+    (void)x, (void)wanted;
     collective_attributes a = *attributes_of(clef__node_of(y[0]));
     a.reduction = CLEF_GROUP_SUM;
     clef_tensor *sum = apply(&sum_op, g[0], CLEF__MEET_ALL_REDUCE, &a);
-    dx[0] = a.peer == a.group->rank ? sum : clef_zeros_like(x[0]);
+    if (sum && a.peer != a.group->rank) {
+        clef_context *ctx = clef_tensor_context(sum);
+        int device = clef_tensor_device(sum);
+        clef_tensor *never = clef__constant(ctx, CLEF_SCALAR, CLEF_BOOL, device, 0);
+        sum = clef_where(never, sum, clef__constant(ctx, CLEF_SCALAR, clef_tensor_dtype(sum), device, 0));
+    }
+    dx[0] = sum;
 }
 
 #define COLLECTIVE(op_name, infer_by, gradient_by) COLLECTIVE_BY(op_name, infer_by, gradient_by, strategies)

@@ -175,6 +175,9 @@ enum { CLEF__RANKS = 256 };
 typedef char clef__device_name[256];
 clef_status clef__rank_devices(const char *what, const char *devices, clef__device_name *device, int *n);
 
+/* same.c: x, and this rank's part of it, for what each rank goes on with by itself; their gradients are the two below, and the other way round. */
+clef_tensor *clef__same_copy(clef_tensor *x, clef_group *group);
+clef_tensor *clef__same_part(clef_tensor *x, clef_group *group, int dim);
 /* collective.c: clef_all_reduce (sum) and clef_all_gather where every rank computes the same from the result, and the gradient that all
    ranks get for it is that of one such computation: nothing is summed over ranks on the way back. */
 clef_tensor *clef__same_all_reduce(clef_tensor *x, clef_group *group);

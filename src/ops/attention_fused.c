@@ -128,7 +128,7 @@ bool clef__attention_fits(clef_tensor *q, const clef__attention *a) {
 
 /* Dropout's key, and in *first the number of this rank's first weight among those of the whole batch. */
 static clef_tensor *dropout_key(clef_tensor *q, const clef__attention *a, int64_t *first) {
-    clef__share share = clef__share_of(clef_tensor_context(q));
+    clef__share share = clef__window_of(clef_tensor_context(q));
     if (share.all != share.items && a->b == share.items) *first = share.first * a->h * a->tq * a->tk;
     return clef__random_bits_beside(q, CLEF_SHAPE(1));
 }

@@ -66,7 +66,7 @@ static clef_tensor *uniform_window(clef_tensor *x, int64_t first, int64_t n, int
 }
 
 clef_tensor *clef__rand_items(clef_tensor *x) {
-    clef__share share = clef__share_of(clef_tensor_context(x));
+    clef__share share = clef__window_of(clef_tensor_context(x));
     clef_shape shape = clef_tensor_shape(x);
     if (!x || share.all == share.items || shape.rank == 0 || shape.dim[0] != share.items) return clef__rand_like(x);
     int64_t each = 1;

@@ -12,6 +12,13 @@ int64_t clef__micro_start(const clef__pipeline_call *call, int k) {
     return call->items / call->micro_batches * k + (k < larger ? k : larger);
 }
 
+bool clef__is_copy(const clef__pipeline_call *call) { return call->share.all > 0 && call->share.items == call->items; }
+
+clef__share clef__micro_window(const clef__pipeline_call *call, int k) {
+    if (!clef__is_copy(call)) return (clef__share){0};
+    return (clef__share){call->share.first + clef__micro_start(call, k), clef__micro_items(call, k), call->share.all};
+}
+
 const clef__passage *clef__passage_of(const clef_pipeline *p, const clef__pipeline_call *call, int k) {
     int64_t items = clef__micro_items(call, k);
     return items == p->passage[0].items ? &p->passage[0] : &p->passage[1];
@@ -38,6 +45,7 @@ static uint64_t key_of(const clef_pipeline *p, const clef__pipeline_call *call) 
     mix(&key, clef__nn_of(p->ctx)->version);
     mix(&key, (uint64_t)(uintptr_t)call->loss);
     mix(&key, clef_grad_enabled(p->ctx));
+    mix(&key, clef__is_copy(call) ? (uint64_t)call->share.all + 1 : 0);
     mix_type(&key, call->x);
     mix_type(&key, call->y);
     for (int i = 0; i < p->tensors; i++) mix_type(&key, p->tensor[i].tensor);
@@ -70,6 +78,11 @@ static clef_status pass_through(const clef_pipeline *p, const clef__pipeline_cal
     if (clef_numel(loss) != 1)
         return clef__fail(p->ctx, CLEF_SHAPE, "pipeline_step: the loss is %s; it must be one number, a mean over the items",
                           clef__shape_text(clef_tensor_shape(loss)));
+    uint64_t draws = 0;
+    for (int s = 0; s <= p->stages; s++) draws += passage->border[s].draws;
+    if (clef__is_copy(call) && draws > CLEF__COUNTERS_EACH)
+        return clef__fail(p->ctx, CLEF_INVALID,
+                          "pipeline_step: a micro-batch draws more than 2^34 random numbers; take smaller batches");
     return border->graded
                ? CLEF_OK
                : clef__fail(p->ctx, CLEF_STATE,
@@ -81,7 +94,11 @@ static clef_status run_dry(const clef_pipeline *p, const clef__pipeline_call *ca
     clef_random_state random = clef_random_get(p->ctx);
     uint64_t made = clef__handles_made(p->ctx), failures = clef__failures(p->ctx);
     bool dry = clef_set_dry_run(p->ctx, true);
+    clef__share window = clef__micro_window(call, 0);
+    window.items = clef__is_copy(call) ? passage->items : 0;
+    clef__set_window(p->ctx, window);
     clef_status status = pass_through(p, call, passage);
+    clef__set_window(p->ctx, (clef__share){0});
     clef__drop_since(p->ctx, made);
     clef_set_dry_run(p->ctx, dry);
     clef_random_set(p->ctx, random);

@@ -8,6 +8,9 @@
 #include "graph/graph.h"
 #include "nn/module.h"
 
+/* Counters of random numbers for one micro-batch of a copy, or one part of a batch. */
+#define CLEF__COUNTERS_EACH ((uint64_t)1 << 32)
+
 /* A tensor of the net, and the stages that have it. */
 typedef struct clef__pipeline_tensor {
     clef_tensor *tensor;
@@ -15,7 +18,7 @@ typedef struct clef__pipeline_tensor {
     int owner;           /* the first stage that has it */
     bool tied;           /* others have it too: */
     clef_group *group;   /* these, where this rank is one of them */
-    clef_tensor *before; /* in a step: the gradient that a tied one had, kept */
+    clef__aside before;  /* in a step: the gradient that a tied one had */
 } clef__pipeline_tensor;
 
 /* What enters a stage. */
@@ -70,12 +73,16 @@ typedef struct clef__pipeline_call {
     clef_loss_fn loss;
     const clef_loss_options *options;
     int64_t items;
-    int micro_batches;
+    int micro_batches, most; /* most: where there are items enough */
+    clef__share share;       /* of the batch */
 } clef__pipeline_call;
 
 /* The items of micro-batch k, and where they begin. */
 int64_t clef__micro_items(const clef__pipeline_call *call, int k);
 int64_t clef__micro_start(const clef__pipeline_call *call, int k);
+/* Are x and y what a loader gave this copy of the net, one of several?  Then these are micro-batch k's items, as part of the whole batch. */
+bool clef__is_copy(const clef__pipeline_call *call);
+clef__share clef__micro_window(const clef__pipeline_call *call, int k);
 /* borders.c: fills the passages for this call, unless they are there. */
 clef_status clef__pipeline_measure(clef_pipeline *p, const clef__pipeline_call *call);
 const clef__passage *clef__passage_of(const clef_pipeline *p, const clef__pipeline_call *call, int k);
@@ -89,7 +96,7 @@ void clef__pipeline_actions(clef_pipeline_schedule schedule, int stages, int sta
 
 /* shared.c: gradients of tied parameters.  Those that were there before a step are put aside; behind it the sums over the stages are added
    to them.  With sum false nothing is summed: they only come back, after a failure. */
-clef_status clef__tied_put_aside(clef_pipeline *p);
+void clef__tied_put_aside(clef_pipeline *p);
 clef_status clef__tied_add(clef_pipeline *p, bool sum);
 
 /* How one layer is cut; its module's `shard`. */

@@ -2,10 +2,8 @@
 #include "clef/pointwise.h"
 #include "group/group.h"
 #include "ops/ops.h"
+#include "parallel/parallel.h"
 #include "parallel/parts.h"
-
-/* Counters of random numbers for one part. */
-static const uint64_t counters_each = (uint64_t)1 << 32;
 
 /* ---- what may be asked ---- */
 
@@ -96,13 +94,13 @@ static clef_status differentiate(clef__parts *parts, clef_tensor *loss) {
 
 /* Random numbers are drawn from the part's own counters. */
 static clef_status compute_part(clef__parts *parts, const job *j, int p, const clef_batch *part) {
-    clef_random_state start = {.seed = j->random.seed, .offset = j->random.offset + (uint64_t)p * counters_each};
+    clef_random_state start = {.seed = j->random.seed, .offset = j->random.offset + (uint64_t)p * CLEF__COUNTERS_EACH};
     clef_random_set(parts->ctx, start);
     if (j->count) *j->count = NULL;
     clef_tensor *loss = j->loss(parts->net, part, j->user);
     parts->count = j->count ? *j->count : NULL;
     clef_status status = differentiate(parts, loss);
-    if (!status && clef_random_get(parts->ctx).offset - start.offset > counters_each)
+    if (!status && clef_random_get(parts->ctx).offset - start.offset > CLEF__COUNTERS_EACH)
         status = clef__fail(parts->ctx, CLEF_INVALID,
                             "backward_parts: part %d drew more than 2^34 random numbers; cut the batch into more", p);
     return status ? status : clef__parts_add(parts, loss, (double)part->size / (double)part->all, p == 0);
@@ -122,7 +120,7 @@ static clef_status run_part(clef__parts *parts, const job *j, int p) {
 static clef_status run_all(clef__parts *parts, job *j, int from, int to) {
     clef__share share = clef__share_of(parts->ctx);
     clef_status status = CLEF_OK;
-    j->random = clef__random_take(parts->ctx, (uint64_t)j->parts * counters_each);
+    j->random = clef__random_take(parts->ctx, (uint64_t)j->parts * CLEF__COUNTERS_EACH);
     clef_random_state after = clef_random_get(parts->ctx);
     clef__set_share(parts->ctx, (clef__share){0}); /* a part stands for itself */
     for (int p = from; p < to && !status; p++) status = run_part(parts, j, p);

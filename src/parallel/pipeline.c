@@ -106,12 +106,27 @@ static const clef__border *border_of(const step *s, int k, int end) {
     return &clef__passage_of(s->p, &s->call, k)->border[s->p->stage + end];
 }
 
-/* Where the random numbers of micro-batch k begin at a stage, were all done by one device. */
+/* Random numbers of micro-batch k begin where they would, were all done by one device.  Copies of the net have parts of a batch, and not all as
+   many items: there each micro-batch has counters of its own. */
+static uint64_t begin_of(const step *s, int k) {
+    uint64_t begin = 0;
+    if (clef__is_copy(&s->call)) return (uint64_t)k * CLEF__COUNTERS_EACH;
+    for (int j = 0; j < k; j++)
+        for (int t = 0; t <= s->p->stages; t++) begin += clef__passage_of(s->p, &s->call, j)->border[t].draws;
+    return begin;
+}
+
 static clef_random_state random_of(const step *s, int k, int stage) {
     clef_random_state random = s->random;
-    for (int j = 0; j < k; j++)
-        for (int t = 0; t <= s->p->stages; t++) random.offset += clef__passage_of(s->p, &s->call, j)->border[t].draws;
+    random.offset += begin_of(s, k);
     for (int t = 0; t < stage; t++) random.offset += clef__passage_of(s->p, &s->call, k)->border[t].draws;
+    return random;
+}
+
+/* The same on all copies. */
+static clef_random_state random_after(const step *s) {
+    clef_random_state random = s->random;
+    random.offset += begin_of(s, clef__is_copy(&s->call) ? s->call.most : s->call.micro_batches);
     return random;
 }
 
@@ -203,6 +218,7 @@ static clef_status forward(step *s, int k, bool waits) {
     clef_pipeline *p = s->p;
     micro *m = &s->micro[k];
     uint64_t made = clef__handles_made(p->ctx);
+    clef__set_window(p->ctx, clef__micro_window(&s->call, k));
     clef_random_set(p->ctx, random_of(s, k, p->stage));
     clef_tensor *y = clef__stage_forward(p, p->stage, enter(s, k, m));
     if (y && is_last(p)) y = loss_of(s, k, y);
@@ -245,6 +261,7 @@ static clef_status backward(step *s, int k) {
     micro *m = &s->micro[k];
     if (!border_of(s, k, 1)->graded) return micro_end(m), CLEF_OK;
     uint64_t made = clef__handles_made(p->ctx);
+    clef__set_window(p->ctx, clef__micro_window(&s->call, k)); /* for what is computed again */
     clef_tensor *y = clef__tensor_new(m->output);
     clef_tensor *g = y ? output_gradient(s, k, y) : NULL;
     let_go(m);
@@ -283,12 +300,14 @@ static clef_status share_mean(const step *s, clef_tensor **mean) {
 
 static clef_status run(step *s, clef_tensor **mean) {
     clef_status status = clef__pipeline_measure(s->p, &s->call);
-    if (!status) status = clef__tied_put_aside(s->p);
-    if (!status) status = run_actions(s);
+    if (status) return status;
+    clef__tied_put_aside(s->p);
+    status = run_actions(s);
+    clef__set_window(s->p->ctx, (clef__share){0});
     for (int k = 0; k < s->call.micro_batches; k++) micro_end(&s->micro[k]);
     clef_status added = clef__tied_add(s->p, !status);
     if (!status) status = added;
-    clef_random_set(s->p->ctx, status ? s->random : random_of(s, s->call.micro_batches, 0));
+    clef_random_set(s->p->ctx, status ? s->random : random_after(s));
     if (!status) status = share_mean(s, mean);
     clef_release(s->mean);
     return status;
@@ -313,9 +332,10 @@ clef_status clef_pipeline_step(clef_pipeline *p, clef_tensor *x, clef_tensor *y,
     if (!status) status = clef__pipeline_follow(p);
     if (status) return status;
     step s = {.p = p, .call = {.x = x, .y = y, .loss = loss, .options = options}, .random = clef_random_get(p->ctx)};
-    int64_t wanted = p->options.micro_batches ? p->options.micro_batches : 4 * p->stages;
+    s.call.most = p->options.micro_batches ? p->options.micro_batches : 4 * p->stages;
     s.call.items = clef_tensor_shape(x).dim[0];
-    s.call.micro_batches = (int)clef__larger(clef__smaller(wanted, s.call.items), 1);
+    s.call.micro_batches = (int)clef__larger(clef__smaller(s.call.most, s.call.items), 1);
+    s.call.share = clef__share_of(p->ctx);
     s.micro = clef__calloc((size_t)s.call.micro_batches, sizeof *s.micro);
     s.action = clef__calloc(2 * (size_t)s.call.micro_batches, sizeof *s.action);
     clef__pipeline_leave(p, true);

@@ -9,23 +9,15 @@
 
 static bool sums(const clef__pipeline_tensor *t) { return t->tied && t->own && clef_requires_grad(t->tensor); }
 
-clef_status clef__tied_put_aside(clef_pipeline *p) {
-    clef_status status = CLEF_OK;
-    for (int i = 0; i < p->tensors && !status; i++) {
-        clef__pipeline_tensor *t = &p->tensor[i];
-        clef_tensor *g = sums(t) ? clef_grad_of(t->tensor) : NULL;
-        if (!g) continue;
-        t->before = clef_keep(g);
-        status = clef_set_grad(t->tensor, CLEF_NONE);
-    }
-    return status;
+void clef__tied_put_aside(clef_pipeline *p) {
+    for (int i = 0; i < p->tensors; i++)
+        if (sums(&p->tensor[i])) clef__gradient_aside(p->tensor[i].tensor, &p->tensor[i].before);
 }
 
-/* What the stages made together, and what was there before. */
+/* What the stages made together, as this rank's part of an average over copies of the net. */
 static clef_tensor *total(const clef__pipeline_tensor *t) {
-    clef_tensor *g = clef_grad_of(t->tensor);
-    clef_tensor *sum = clef_all_reduce(g ? g : clef_zeros_like(t->tensor), t->group, CLEF_GROUP_SUM);
-    return t->before ? clef_add(t->before, sum) : sum;
+    clef_tensor *g = clef__unaveraged(t->tensor);
+    return clef_all_reduce(g ? g : clef_zeros_like(t->tensor), t->group, CLEF_GROUP_SUM);
 }
 
 clef_status clef__tied_add(clef_pipeline *p, bool sum) {
@@ -34,11 +26,11 @@ clef_status clef__tied_add(clef_pipeline *p, bool sum) {
     for (int i = 0; i < p->tensors; i++) {
         clef__pipeline_tensor *t = &p->tensor[i];
         if (!sums(t)) continue;
-        clef_tensor *g = sum && !status ? total(t) : t->before;
-        clef_status set = g ? clef_set_grad(t->tensor, g) : sum ? clef_error_status(p->ctx) : CLEF_OK;
-        if (!status) status = set;
-        clef_release(t->before);
-        t->before = NULL;
+        clef_tensor *all = sum && !status ? total(t) : NULL;
+        if (sum && !status && !all) status = clef_error_status(p->ctx);
+        clef_status back = clef__gradient_back(t->tensor, &t->before);
+        if (!status) status = back;
+        if (!status && all) status = clef__add_gradient(t->tensor, all);
     }
     clef_set_grad_enabled(p->ctx, was);
     return status;
