@@ -14,6 +14,7 @@ typedef struct rank_job {
     void *user;
     pthread_t thread;
     clef_status status;
+    bool stays; /* as of clef__close */
 } rank_job;
 
 static clef_status run_fn(const rank_job *job) {
@@ -36,7 +37,7 @@ static clef_status run_job(rank_job *job) {
     if (*error) snprintf(line, sizeof line, "%s: %.860s", name, error);
     else snprintf(line, sizeof line, "%s: its function returned %s", name, clef_status_name(status));
     t->fail(t, status == CLEF_OK ? NULL : line);
-    clef_close(job->ctx);
+    job->stays = !clef__close(job->ctx);
     job->ctx = NULL;
     return status == CLEF_OK ? status : clef__fail(NULL, status, "%s", line);
 }
@@ -69,8 +70,12 @@ typedef struct ranks {
 } ranks;
 
 static void ranks_close(ranks *r) {
-    for (int i = 0; r->job && i < r->n; i++) clef_close(r->job[i].ctx);
-    clef__hub_close(r->hub);
+    bool stays = false;
+    for (int i = 0; r->job && i < r->n; i++) {
+        clef_close(r->job[i].ctx);
+        stays |= r->job[i].stays;
+    }
+    if (!stays) clef__hub_close(r->hub);
     clef__free(r->job);
     clef__free(r->device);
 }

@@ -32,6 +32,12 @@ static const char *queue_fault(cl_command_queue queue, cl_context context, cl_de
     return NULL;
 }
 
+static bool profiles(cl_command_queue queue) {
+    cl_command_queue_properties properties = 0;
+    clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL);
+    return properties & CL_QUEUE_PROFILING_ENABLE;
+}
+
 /* The device of the list, or facts gathered for one outside it (a sub-device), which then belong to the context.
  */
 static bool facts(cl_device_id device, clef__found *out) {
@@ -49,6 +55,8 @@ clef_context *clef__context_adopt(void *context, void *device, void *queue, cons
     static const clef_options defaults = {0};
     if (!options) options = &defaults;
     if (!context || !device) return refuse_adoption(CLEF_INVALID, "no context or no device given");
+    if (options->plan_for)
+        return refuse_adoption(CLEF_INVALID, "plan_for is for contexts that Clef opens; this one has its device");
     if (!clef__start()) return NULL;
     if (!holds(context, device)) return refuse_adoption(CLEF_INVALID, "the device does not belong to the context");
     const char *fault = queue ? queue_fault(queue, context, device) : NULL;
@@ -57,6 +65,9 @@ clef_context *clef__context_adopt(void *context, void *device, void *queue, cons
     if (!facts(device, &found)) return refuse_adoption(CLEF_DEVICE, "the device does not say what it is");
     clef_context *ctx = found.unusable ? refuse_adoption(CLEF_UNSUPPORTED, found.unusable) : clef__context_new(options);
     if (!ctx && found.info.index < 0) clef__device_free_texts(&found.info);
+    if (ctx && clef__traces(ctx) && queue && !profiles(queue))
+        clef__log_line(ctx, CLEF_LOG_WARNING,
+                       "trace: the queue has no CL_QUEUE_PROFILING_ENABLE, so that nothing of the device comes into the trace");
     clef__device *d = ctx ? clef__device_open(ctx, &found, context, queue, options->profile, 0) : NULL;
     if (ctx && !(d && clef__programs_open(d, false))) return clef__context_abandon(ctx);
     return ctx;

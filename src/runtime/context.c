@@ -63,11 +63,11 @@ static void close_device(clef__device *d) {
     clef__free(d);
 }
 
-void clef_close(clef_context *ctx) {
-    if (!ctx) return;
+bool clef__close(clef_context *ctx) {
+    if (!ctx) return true;
     for (int i = 0; i < ctx->n_devices; i++) /* first: pocl takes long to release a kernel that is still queued */
         if (ctx->device[i]->queue && clef__alive(ctx->device[i])) clef__finish(ctx->device[i]);
-    clef__porter_settle(ctx); /* a visit that nothing waits for still reads what its room holds */
+    if (!clef__porter_rests(ctx)) return false; /* a visit that nothing waits for still reads what its room holds */
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
         if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
     clef__porter_close(ctx);
@@ -79,7 +79,10 @@ void clef_close(clef_context *ctx) {
     clef__free(ctx->build_log);
     pthread_mutex_destroy(&ctx->lock);
     clef__free(ctx);
+    return true;
 }
+
+void clef_close(clef_context *ctx) { clef__close(ctx); }
 
 /* ---- rooms ---- */
 void *clef__room_state(const clef_context *ctx, clef__room room) { return ctx->room[room].state; }

@@ -17,7 +17,7 @@ static void in_child(void) {
     if (atomic_load(&started)) atomic_store(&stale, true);
 }
 
-static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+static void watch_forks(void) { pthread_atfork(clef__trace_before_fork, NULL, in_child); }
 
 bool clef__forked(void) { return atomic_load_explicit(&stale, memory_order_relaxed); }
 
@@ -80,6 +80,8 @@ static void keep(clef_context *ctx, clef_status status, const char *line) {
     pthread_mutex_lock(&ctx->lock);
     ctx->failures++;
     ctx->latest = status;
+    bool breaks = status == CLEF_BUILD || status == CLEF_DEVICE || status == CLEF_LOST;
+    if (breaks && ctx->broken == CLEF_OK) ctx->broken = status;
     if (ctx->error.status == CLEF_OK) {
         snprintf(ctx->error.line, sizeof ctx->error.line, "%s", line);
         ctx->error.status = status;
@@ -102,6 +104,8 @@ clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, .
 uint64_t clef__failures(const clef_context *ctx) { return ctx->failures; }
 
 clef_status clef__failed_since(const clef_context *ctx, uint64_t before) { return ctx->failures == before ? CLEF_OK : ctx->latest; }
+
+clef_status clef__broken(const clef_context *ctx) { return ctx->broken; }
 
 typedef struct cl_row {
     cl_int code;
@@ -186,7 +190,10 @@ void clef_clear_error(clef_context *ctx) {
         return;
     }
     pthread_mutex_lock(&ctx->lock);
-    if (has_device(ctx)) ctx->error = (clef__error){0};
+    if (has_device(ctx)) {
+        ctx->error = (clef__error){0};
+        ctx->broken = CLEF_OK;
+    }
     atomic_store(&ctx->cleared, clef__moment());
     pthread_mutex_unlock(&ctx->lock);
 }

@@ -28,7 +28,7 @@ struct clef__porter {
     failure failed;
 };
 
-enum { MOMENT = 1000000 /* ns */, TRIES = 1000 };
+enum { MOMENT = 1000000 /* ns */, TRIES = 1000, LOST_WAIT = 2 /* s */ };
 
 /* Where waiting fails the event is asked: the queue may have to wait for gates that only this thread opens. */
 cl_int clef__wait_for_event(cl_event event, bool *over) {
@@ -72,8 +72,12 @@ bool clef__porter_hire(clef_context *ctx) {
     clef__porter *porter = clef__calloc(1, sizeof *porter);
     if (!porter) return false;
     pthread_mutex_init(&porter->lock, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&porter->changed, NULL);
-    pthread_cond_init(&porter->idle, NULL);
+    pthread_cond_init(&porter->idle, &clock);
+    pthread_condattr_destroy(&clock);
     porter->end = &porter->first;
     ctx->porter = porter; /* before the thread, whose errands look here */
     if (pthread_create(&porter->thread, NULL, work, porter) == 0) return true;
@@ -85,10 +89,28 @@ bool clef__porter_hire(clef_context *ctx) {
     return false;
 }
 
+static bool is_idle(const clef__porter *porter) { return !porter->first && !porter->busy; }
+
 /* Of a lost device the thread may wait forever, and in a forked child there is none. */
+bool clef__porter_rests(clef_context *ctx) {
+    clef__porter *porter = ctx->porter;
+    if (!porter || clef__forked()) return true;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += LOST_WAIT;
+    bool alive = clef__all_alive(ctx);
+    pthread_mutex_lock(&porter->lock);
+    for (int code = 0; !is_idle(porter) && code == 0;)
+        code =
+            alive ? pthread_cond_wait(&porter->idle, &porter->lock) : pthread_cond_timedwait(&porter->idle, &porter->lock, &until);
+    bool idle = is_idle(porter);
+    pthread_mutex_unlock(&porter->lock);
+    return idle;
+}
+
 void clef__porter_close(clef_context *ctx) {
     clef__porter *porter = ctx->porter;
-    if (!porter || !clef__all_alive(ctx)) return;
+    if (!porter || clef__forked()) return;
     pthread_mutex_lock(&porter->lock);
     porter->stop = true;
     pthread_cond_signal(&porter->changed);
@@ -118,7 +140,7 @@ void clef__porter_settle(clef_context *ctx) {
     clef__porter *porter = ctx->porter;
     if (!porter || !clef__all_alive(ctx)) return;
     pthread_mutex_lock(&porter->lock);
-    while (porter->first || porter->busy) pthread_cond_wait(&porter->idle, &porter->lock);
+    while (!is_idle(porter)) pthread_cond_wait(&porter->idle, &porter->lock);
     pthread_mutex_unlock(&porter->lock);
 }
 

@@ -25,6 +25,10 @@ clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, .
 uint64_t clef__failures(const clef_context *ctx);
 /* CLEF_OK if there was none since the count was `before`, else the status of the latest. */
 clef_status clef__failed_since(const clef_context *ctx, uint64_t before);
+/* CLEF_BUILD, CLEF_DEVICE or CLEF_LOST where there was one since the error was cleared, be it the sticky one or not. */
+clef_status clef__broken(const clef_context *ctx);
+/* clef_close.  False: it stays, as a thread of it still waits for a device that was lost, and so must what that thread may touch. */
+bool clef__close(clef_context *ctx);
 void clef__log_line(clef_context *ctx, clef_log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* False after fork: fails with a line, once per call. */
 bool clef__usable(clef_context *ctx);

@@ -145,6 +145,8 @@ bool clef__porter_hire(clef_context *ctx);
 bool clef__porter_send(clef_context *ctx, clef__errand *errand);
 /* Waits until all that was sent is done. */
 void clef__porter_settle(clef_context *ctx);
+/* The same before it is closed; false where a device was lost and the thread still waits for that: then what it may touch must stay. */
+bool clef__porter_rests(clef_context *ctx);
 void clef__porter_close(clef_context *ctx);
 /* From an errand: the next that waits for results gets this error, unless the context's was cleared since.  The first counts. */
 void clef__fail_later(clef_context *ctx, clef_status status, uint64_t cleared, const char *line);
@@ -310,6 +312,7 @@ void clef__trace_host(clef_context *ctx, const char *label, double begin, double
 void clef__trace_visit(clef_context *ctx, const char *label, double begin, double end);
 /* Writes what has finished; call after clef__queue_wait. */
 void clef__trace_collect(clef__device *device);
+void clef__trace_before_fork(void);
 
 /* ---- devices that are not here (absent.c) ---- */
 /* False after clef__fail, with the line in this thread's open error. */
@@ -366,6 +369,7 @@ struct clef_context {
     clef__error error;
     uint64_t failures;             /* lines given to clef__fail, kept or not */
     clef_status latest;            /* of the last of them */
+    clef_status broken;            /* as of clef__broken */
     atomic_uint_least64_t cleared; /* when its error was last (clef__moment), or it was opened */
     char *build_log;
     bool eager, debug_memory;

@@ -54,6 +54,18 @@ void clef__text_add(clef__text *t, const char *fmt, ...) {
     va_end(args);
 }
 
+void clef__point(char *number) {
+    char *comma = strchr(number, ',');
+    if (comma) *comma = '.';
+}
+
+void clef__text_number(clef__text *t, const char *fmt, double value) {
+    char number[64];
+    snprintf(number, sizeof number, fmt, value);
+    clef__point(number);
+    clef__text_append(t, number);
+}
+
 bool clef__ends_with(const char *string, const char *ending) {
     size_t n = strlen(string), m = strlen(ending);
     return n >= m && strcmp(string + n - m, ending) == 0;

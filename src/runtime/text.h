@@ -12,8 +12,11 @@ typedef struct clef__text {
 
 void clef__text_put(clef__text *t, const char *bytes, size_t n);
 void clef__text_append(clef__text *t, const char *string);
-void clef__text_json(clef__text *t, const char *string); /* quoted and escaped */
+void clef__text_number(clef__text *t, const char *fmt, double value); /* with a point in every locale */
+void clef__text_json(clef__text *t, const char *string);              /* quoted and escaped */
 void clef__text_add(clef__text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* A locale's comma in a number that was printed becomes a point. */
+void clef__point(char *number);
 bool clef__ends_with(const char *string, const char *ending);
 #endif

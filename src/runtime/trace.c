@@ -12,6 +12,7 @@
 #include "runtime/json.h"
 #include "runtime/runtime_internal.h"
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -39,12 +40,12 @@ typedef struct trace_file {
 struct clef__trace {
     trace_file *file;
     int process;
-    char name[200]; /* of the process */
-    bool meets;     /* there are collective operations */
-    int n;
+    char name[200];                                         /* of the process */
+    bool meets;                                             /* there are collective operations */
+    int n, capacity, most;                                  /* most: pending before some are read */
     bool tied[CLEF__MAX_DEVICES], named[CLEF__MAX_DEVICES]; /* named: the track of the second queue */
     double shift[CLEF__MAX_DEVICES];                        /* host seconds minus device seconds */
-    pending pending[GATHER];
+    pending *pending;
 };
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
@@ -118,6 +119,7 @@ clef_status clef__trace_open(clef_context *ctx) {
     if (!name || !*name) return CLEF_OK;
     clef__trace *t = clef__calloc(1, sizeof *t);
     if (!t) return clef__fail(ctx, CLEF_MEMORY, "open: no host memory for the trace");
+    t->most = GATHER;
     t->file = join_file(ctx, name);
     if (!t->file) {
         clef__free(t);
@@ -140,13 +142,20 @@ static FILE *begin_row(clef__trace *t) {
 
 static void end_row(clef__trace *t) { pthread_mutex_unlock(&t->file->lock); }
 
+/* In microseconds, by whole numbers, which no locale changes. */
+static void put_time(FILE *out, const char *name, double seconds) {
+    long long nanoseconds = llround(seconds * 1e9), size = nanoseconds < 0 ? -nanoseconds : nanoseconds;
+    fprintf(out, ",\"%s\":%s%lld.%03lld", name, nanoseconds < 0 ? "-" : "", size / 1000, size % 1000);
+}
+
 /* Times in seconds of the host's clock.  args: NULL, or a JSON object. */
 static void put_row(clef__trace *t, const char *label, int track, double begin, double end, const char *args) {
     FILE *out = begin_row(t);
     fputs("{\"name\":", out);
     clef__json_put_string(out, label);
-    fprintf(out, ",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f", t->process, track, (begin - t->file->begin) * 1e6,
-            (end - begin) * 1e6);
+    fprintf(out, ",\"ph\":\"X\",\"pid\":%d,\"tid\":%d", t->process, track);
+    put_time(out, "ts", begin - t->file->begin);
+    put_time(out, "dur", end - begin);
     if (args) fprintf(out, ",\"args\":%s", args);
     fputc('}', out);
     end_row(t);
@@ -220,11 +229,12 @@ static void add(clef__device *device, const char *label, pending p) {
     clef__trace *t = device->ctx->trace;
     p.device = device->number;
     snprintf(p.label, sizeof p.label, "%s", label);
-    if (t->n == GATHER) {
+    if (t->n >= t->most) {
         clef__queue_wait(device->queue);
         collect(device->ctx, device->number);
+        t->most = t->n > GATHER / 2 ? 2 * t->n : GATHER; /* those of other devices wait for these */
     }
-    if (t->n == GATHER) { /* full of another device's */
+    if (!clef__grow(&t->pending, t->n, &t->capacity, sizeof *t->pending)) {
         release(&p);
         return;
     }
@@ -267,15 +277,23 @@ void clef__trace_collect(clef__device *device) {
     if (device->ctx->trace) collect(device->ctx, device->number);
 }
 
+/* Of the file that a process and its child would both have in their buffers. */
+void clef__trace_before_fork(void) {
+    pthread_mutex_lock(&registry);
+    if (current) fflush(current->out);
+    pthread_mutex_unlock(&registry);
+}
+
 void clef__trace_close(clef_context *ctx) {
     clef__trace *t = ctx->trace;
-    if (!t) return;
+    if (!t || clef__forked()) return; /* the file is the parent's */
     for (int i = 0; i < t->n && clef__all_alive(ctx); i++) release(&t->pending[i]);
     put_track(t, HOST, "host: programs");
     put_track(t, VISITS, "host: between commands");
     if (t->meets) put_track(t, COLLECTIVES, "collective operations");
     if (*t->name) put_name(t, "process", 0, t->name);
     leave_file(ctx, t->file);
+    clef__free(t->pending);
     clef__free(t);
     ctx->trace = NULL;
 }

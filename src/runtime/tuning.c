@@ -309,7 +309,7 @@ clef_status clef__tuning_import(clef_context *ctx, const char *path, int *n) {
     clef__free(bytes);
     *n = count_results(&added);
     clef_status status = CLEF_OK;
-    if (good && *n == 0 && damaged) status = clef__fail(ctx, CLEF_FORMAT, "tuning: %.400s holds no tuning results", path);
+    if (good && *n == 0) status = clef__fail(ctx, CLEF_FORMAT, "tuning: %.400s holds no tuning results", path);
     else if (!good || !merge_all(&ctx->tuning, &added)) status = no_memory(ctx);
     if (status == CLEF_OK && damaged)
         clef__log_line(ctx, CLEF_LOG_WARNING, "tuning: %d damaged lines of %.400s are left out", damaged, path);

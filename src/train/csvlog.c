@@ -1,6 +1,7 @@
 /* csvlog.c — one line per epoch; resuming drops the lines that will be written again, by a new file in the old one's place. */
 #include "train/train_internal.h"
 #include "io/io_internal.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ clef_status clef__csv_begin(clef__fit *f) {
 static void cell(FILE *file, double value, const char *end) {
     char text[32] = "";
     if (isfinite(value)) snprintf(text, sizeof text, "%.9g", value);
-    for (char *comma = strchr(text, ','); comma; comma = NULL) *comma = '.';
+    clef__point(text);
     fprintf(file, "%s%s", text, end);
 }
 

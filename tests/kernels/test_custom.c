@@ -268,6 +268,23 @@ Test(kernel, text_that_does_not_compile_is_an_error_of_its_own) {
     clef_clear_error(ctx);
 }
 
+Test(kernel, nothing_is_computed_behind_one_that_does_not_compile) {
+    static const clef_kernel_op broken = {
+        .name = "broken", .inputs = "a b", .outputs = "u v", .infer = infer_both, .body = "u[i] = ;"};
+    clef_tensor *in[2] = {clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32), clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32)}, *y[2];
+    for (int older = 0; older < 2; older++) {
+        if (older) clef_reshape(in[0], CLEF_SHAPE(3)); /* an error that came before hides nothing */
+        clef_kernel(&broken, in, 2, NULL, 0, y, 2);
+        cr_expect_neq(clef_eval(y[0]), CLEF_OK);
+        cr_expect_eq(clef_error_status(ctx), older ? CLEF_SHAPE : CLEF_BUILD);
+        uint64_t launches = clef_counters_get(ctx).launches;
+        cr_expect_neq(clef_eval(clef_neg(in[1])), CLEF_OK);
+        cr_expect_eq(clef_counters_get(ctx).launches, launches);
+        clef_clear_error(ctx);
+        cr_expect_eq(clef_eval(clef_neg(in[1])), CLEF_OK);
+    }
+}
+
 /* Functions that none of Clef's own kernels calls, or with other types. */
 Test(kernel, may_call_any_function_of_opencl_c) {
     static const clef_kernel_op roots = {

@@ -430,6 +430,21 @@ Test(modes, eager_unfused_and_exact_buffers_agree) {
     clef_close(alone);
 }
 
+Test(print, a_stream_that_takes_nothing_is_an_error) {
+    open_device();
+    FILE *full = fopen("/dev/full", "w");
+    if (!full) cr_skip_test("/dev/full is missing");
+    setvbuf(full, NULL, _IONBF, 0);
+    clef_tensor *y = clef_keep(clef_exp(vector(10, 0, 1)));
+    for (int computed = 0; computed < 2; computed++) {
+        cr_expect_eq(clef_print_plan(y, CLEF_PLAN_TEXT, full), CLEF_IO);
+        expect_error(ctx, CLEF_IO, "print_plan");
+        clef_eval(y);
+    }
+    clef_release(y);
+    fclose(full);
+}
+
 Test(print, a_plan_can_be_read) {
     open_device();
     char text[8192] = {0};

@@ -285,6 +285,8 @@ Test(adopt, refusals) {
     cr_assert_eq(clef_error_status(NULL), CLEF_INVALID);
     cr_assert_null(clef_open_opencl(o.context, o.device, other.queue, NULL));
     cr_assert_not_null(strstr(clef_error(NULL), "another context"));
+    cr_assert_null(clef_open_opencl(o.context, o.device, o.queue, &(clef_options){.plan_for = "a100"}));
+    cr_assert_not_null(strstr(clef_error(NULL), "plan_for"), "%s", clef_error(NULL));
     drop_own(o);
     o = make_own(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
     cr_assert_null(clef_open_opencl(o.context, o.device, o.queue, NULL));

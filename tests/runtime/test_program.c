@@ -2,6 +2,9 @@
 #include "runtime_support.h"
 #include "uses.h"
 #include <criterion/criterion.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static clef_context *ctx;
 static clef__device *device;
@@ -315,6 +318,41 @@ Test(trace, chrome_format) {
     setup(); /* a second context of the process writes beside it */
     teardown();
     cr_assert_eq(access(second, R_OK), 0);
+    remove_dir(dir);
+}
+
+/* Events of a device whose program is not waited for must not keep out those of another. */
+Test(trace, many_events_of_several_devices, .timeout = 300) {
+    static char path[256];
+    const char *dir = temporary_dir();
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    setenv("CLEF_TRACE", path, 1);
+    clef_context *both = clef_open(&(clef_options){.device = "0:1+1", .cache_dir = ""});
+    if (!both) cr_skip_test("%s", clef_error(NULL));
+    for (int i = 0; i < 2; i++) {
+        clef__device *d = clef__device_at(both, i);
+        clef__kernel *k = clef__kernel_new(d, add_source, "", "add");
+        clef__buffer *b = clef__buffer_new(d, 100);
+        float y = 1;
+        clef__kernel_set_buffer(k, 0, b);
+        clef__kernel_set(k, 1, 4, &y);
+        for (int n = 0; n < (i ? 500 : 4500); n++) clef__kernel_launch(k, one, one, i ? "second" : "first");
+        clef__kernel_free(k);
+        clef__buffer_release(b);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        clef_close(both);
+        exit(0); /* with what it has of the file in its buffers */
+    }
+    waitpid(child, NULL, 0);
+    clef_close(both);
+    char *text = slurp(path);
+    cr_expect_eq(count(text, "\"first\""), 4500, "%d", count(text, "\"first\""));
+    cr_expect_eq(count(text, "\"second\""), 500, "%d", count(text, "\"second\""));
+    cr_expect_eq(count(text, "{"), count(text, "}"));
+    cr_expect_eq(count(text, "displayTimeUnit"), 1);
+    free(text);
     remove_dir(dir);
 }
 

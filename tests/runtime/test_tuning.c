@@ -306,6 +306,8 @@ Test(tuning, files_that_cannot_be_read_or_written) {
     expect_refused(d, clef__tuning_import(d->ctx, dir, &n), CLEF_IO, "cannot be read");
     spit("junk", "no results\n", "w");
     expect_refused(d, clef__tuning_import(d->ctx, path_of("junk"), &n), CLEF_FORMAT, "holds no tuning results");
+    spit("junk", "", "w");
+    expect_refused(d, clef__tuning_import(d->ctx, path_of("junk"), &n), CLEF_FORMAT, "holds no tuning results");
     cr_expect_eq(truncate(path_of("junk"), 5 << 20), 0);
     expect_refused(d, clef__tuning_import(d->ctx, path_of("junk"), &n), CLEF_FORMAT, "larger than 4 MB");
     close_words(d);

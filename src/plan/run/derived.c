@@ -268,23 +268,30 @@ clef_status clef__derived_bind(clef__plan *plan) {
         const clef__buffer *own = plan->value[p->value].own;
         uint64_t id = own ? clef__buffer_id(own) : 0;
         if (id == p->bound) continue;
+        p->bound = UINT64_MAX; /* nothing, until all arguments are */
         for (int b = 0; status == CLEF_OK && b < p->n_binds; b++) {
             const clef__bind *bind = &plan->prepacked_bind[p->first_bind + b];
             status = clef__plan_set(plan, NULL, bind->launch, bind->arg);
         }
-        if (status != CLEF_OK) return status; /* then once more next time */
+        if (status != CLEF_OK) return status;
         p->bound = id;
     }
     return CLEF_OK;
 }
 
-void clef__derived_end(clef_context *ctx, clef__plan *plan, const clef__graph_view *g, int launched) {
-    clef__plans_of(ctx)->derived.running = false;
+void clef__derived_note(clef__plan *plan, const clef__graph_view *g, int launched) {
     for (int i = 0; i < plan->n_prepacked; i++) {
         clef__prepacked *p = &plan->prepacked[i];
         clef__buffer *leaf = leaf_of(plan, g, p)->buffer;
         if (p->launch < launched && p->kept) p->kept->filled = true;
         else if (p->launch < launched && leaf) clef__buffer_derive(leaf);
+    }
+}
+
+void clef__derived_end(clef_context *ctx, clef__plan *plan) {
+    clef__plans_of(ctx)->derived.running = false;
+    for (int i = 0; i < plan->n_prepacked; i++) {
+        clef__prepacked *p = &plan->prepacked[i];
         plan->value[p->value].own = p->exact;
         p->kept = NULL;
     }

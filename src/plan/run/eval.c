@@ -132,13 +132,6 @@ static clef_status measure_graph(clef_context *ctx, clef__graph_view *g) {
     return status;
 }
 
-/* Does the sticky error say that the device cannot compute?  What follows would plan, build and fail again in each step of a
-   loop that looks at no error, and with values that are lost; clef_clear_error asks for it. */
-static bool is_broken(const clef_context *ctx) {
-    clef_status status = clef_error_status(ctx);
-    return status == CLEF_BUILD || status == CLEF_DEVICE || status == CLEF_LOST;
-}
-
 static void begin_view(clef__graph_view *g) {
     g->n = g->key_words = 0;
     g->hash = 0;
@@ -153,7 +146,9 @@ static void find_lost(clef_context *ctx, clef__output *const *roots, int n, clef
 }
 
 clef_status clef__compute(clef_context *ctx, clef__output *const *roots, int n) {
-    if (!clef__usable(ctx) || is_broken(ctx)) return clef_error_status(ctx);
+    if (!clef__usable(ctx)) return clef_error_status(ctx);
+    /* What follows would plan, build and fail again in each step of a loop that looks at no error, and with values that are lost. */
+    if (clef__broken(ctx)) return clef__broken(ctx);
     clef__plans *plans = clef__plans_of(ctx);
     if (!plans) return clef__fail(ctx, CLEF_MEMORY, "eval: no host memory");
     clef__graph_view *g = &plans->view;

@@ -107,10 +107,9 @@ static void print_graphviz(const clef__graph_view *g, FILE *out) {
     fprintf(out, "}\n");
 }
 
-clef_status clef__plan_print(const clef__plan *plan, const clef__graph_view *g, clef_plan_format format, FILE *stream) {
+static void print(const clef__plan *plan, const clef__graph_view *g, clef_plan_format format, FILE *stream) {
     if (format == CLEF_PLAN_GRAPHVIZ) print_graphviz(g, stream);
     else print_text(plan, g, stream);
-    return ferror(stream) ? CLEF_IO : CLEF_OK;
 }
 
 clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *stream) {
@@ -127,9 +126,12 @@ clef_status clef_print_plan(clef_tensor *t, clef_plan_format format, FILE *strea
         fprintf(stream, "nothing to compute\n");
     } else if (status == CLEF_OK) {
         clef__plan *plan = clef__plan_build(ctx, &g);
-        status = plan ? clef__plan_print(plan, &g, format, stream) : clef_error_status(ctx);
+        if (plan) print(plan, &g, format, stream);
+        else status = clef_error_status(ctx);
         if (plan) clef__plan_free(plan);
     }
     clef__graph_view_free(&g);
+    if (status == CLEF_OK && ferror(stream))
+        status = clef__fail(ctx, CLEF_IO, "print_plan: the stream does not take what is written");
     return status;
 }

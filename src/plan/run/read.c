@@ -104,7 +104,7 @@ static void write_number(clef__text *out, const void *data, clef_dtype dtype, in
     if (dtype == CLEF_BOOL) clef__text_append(out, value != 0 ? "true" : "false");
     else if (dtype == CLEF_I64) clef__text_add(out, "%" PRId64, ((const int64_t *)data)[i]);
     else if (dtype == CLEF_I32 || dtype == CLEF_U8) clef__text_add(out, "%.0f", value);
-    else clef__text_add(out, "%.6g", value);
+    else clef__text_number(out, "%.6g", value);
 }
 
 static void write_dim(clef__text *out, const void *data, clef_dtype dtype, clef_shape shape, int d, int64_t at, bool summarize) {

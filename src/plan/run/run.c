@@ -222,9 +222,10 @@ clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *are
         if (status == CLEF_OK) status = clef__plan_issue(plan, ctx, g, &launched);
         if (status != CLEF_OK) give_back(plan, g, launched);
         end_leaves(plan, g, launched);
-        hand_out(plan, g, launched); /* after a failure, what was computed before it: parameters must not be lost */
+        clef__derived_note(plan, g, launched); /* while all leaves are there */
+        hand_out(plan, g, launched);           /* after a failure, what was computed before it: parameters must not be lost */
     }
-    clef__derived_end(ctx, plan, g, launched);
+    clef__derived_end(ctx, plan);
     unbind_values(plan);
     for (int d = 0; d < clef__context_devices(ctx); d++) clef__ahead_limit(clef__device_at(ctx, d));
     return status;

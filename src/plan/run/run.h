@@ -57,11 +57,12 @@ clef_status clef__plan_issue(clef__plan *plan, clef_context *ctx, const clef__gr
 clef_status clef__plan_skip(clef__plan *plan, clef_context *ctx, clef__graph_view *g);
 clef_status clef__plan_run(clef__plan *plan, clef_context *ctx, clef__arena *arena, clef__graph_view *g);
 /* derived.c: finds what replays may leave as it is.  Before each replay says which launches are idle as what they would write is
-   kept; binds arguments to that; afterwards notes which of the `launched` have filled theirs. */
+   kept; binds arguments to that; afterwards notes which of the `launched` have filled theirs, while the graph's leaves are there. */
 clef_status clef__derived_find(clef_context *ctx, clef__plan *plan);
 void clef__derived_begin(clef_context *ctx, clef__plan *plan, const clef__graph_view *g);
 clef_status clef__derived_bind(clef__plan *plan);
-void clef__derived_end(clef_context *ctx, clef__plan *plan, const clef__graph_view *g, int launched);
+void clef__derived_note(clef__plan *plan, const clef__graph_view *g, int launched);
+void clef__derived_end(clef_context *ctx, clef__plan *plan);
 /* Gives all of it back. */
 void clef__derived_forget(clef_context *ctx, clef__plans *plans);
 /* eval.c: the graph's evaluator. */
@@ -73,6 +74,4 @@ void clef__plans_forget(clef_context *ctx);
 clef__buffer *clef__row_major_buffer(clef_tensor *t, size_t *offset);
 /* Element i of host memory. */
 double clef__number_of(const void *data, clef_dtype dtype, int64_t i);
-/* print.c */
-clef_status clef__plan_print(const clef__plan *plan, const clef__graph_view *g, clef_plan_format format, FILE *stream);
 #endif
