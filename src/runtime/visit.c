@@ -232,7 +232,11 @@ clef_status clef__host_visit(clef__device *device, const clef__host_task *visit_
     if (status != CLEF_OK) return status;
     visit *v = new_visit(device, visit_asked);
     if (!v) return clef__fail(device->ctx, CLEF_MEMORY, "%s: no host memory", visit_asked->label);
-    if (!clef__device_has_gates(device) || !clef__porter_hire(device->ctx)) return visit_here(device, v, visit_asked->span);
+    if (!clef__device_has_gates(device)) return visit_here(device, v, visit_asked->span);
+    if (!clef__porter_hire(device->ctx)) { /* what is planned to run beside it waits for an event */
+        clef__free(v);
+        return clef__fail(device->ctx, CLEF_MEMORY, "%s: the thread for it did not start", visit_asked->label);
+    }
     return visit_beside(device, v, visit_asked->span, after, n, (cl_event *)done);
 }
 

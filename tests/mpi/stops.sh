@@ -7,7 +7,8 @@ mpiexec=$1 clef=$2
 limit=90 # seconds: far above what a loaded machine takes
 . "$(dirname "$0")/processes.sh"
 status=0 stops=0 resumed=0 slowest=0
-train="train --quiet --data digits --model mlp --limit 176 --batch 40 --epochs 60 --schedule constant --clip-norm 0.7 --seed 5 --timeout 2"
+train="train --quiet --data digits --model mlp --limit 176 --batch 40 --epochs 60 --schedule constant --clip-norm 0.7 --seed 5"
+impatient="--timeout 3" # of runs that are stopped; the others take what a busy machine takes
 fail() {
     echo "stops: stop $stops, --parallel $way on $ranks ranks by $by, $how of rank $victim after $moment ms: $1" >&2
     cat "$folder/out" >&2
@@ -92,7 +93,7 @@ while [ $stops -lt "${CLEF_KILLS:-6}" ]; do
         wanted $way $ranks
         rm -rf "$folder/c" "$folder/result" "$folder/done"
         # shellcheck disable=SC2046
-        start $by $ranks $(options $way) --checkpoint "$folder/c" --checkpoint-every 3 --out "$folder/done"
+        start $by $ranks $(options $way) $impatient --checkpoint "$folder/c" --checkpoint-every 3 --out "$folder/done"
         tries=$((limit * 50))
         while [ ! -e "$folder/c/last.ckpt" ] && kill -0 $job 2>/dev/null && [ $tries -gt 0 ]; do
             tries=$((tries - 1))
