@@ -116,7 +116,8 @@ CLEF_API clef_context *clef_open(const clef_options *options);
        clef_context *half[2];
        clef_open_all((clef_options[]){{.device = "0/2#0"}, {.device = "0/2#1"}}, 2, half);  */
 CLEF_API clef_status clef_open_all(const clef_options *options, int n, clef_context **ctx);
-/* Frees the context and all it owns (tensors, modules, optimizers, loaders, …).  NULL is allowed. */
+/* Frees the context and all it owns (tensors, modules, optimizers, loaders, …).  NULL is allowed.  Where a device was lost and its driver
+   holds a thread of the context for ten seconds more, what that thread may touch stays until the process ends. */
 CLEF_API void clef_close(clef_context *ctx);
 
 /* Devices this context holds: 1 unless a list was asked for; 0 for NULL. */

@@ -24,7 +24,9 @@ extern "C" {
    after the other, as far as its kernels round alike; gradients that stages share, and the norm for clipping, are summed by stages first.
    Batch norm takes the statistics of a micro-batch, and its running ones move once for each, in order.  Dropout drops what it would drop on
    that one device: the random numbers of a layer do not depend on the cut.  A layer that clef_module_replace puts in takes the place of the
-   old one, on all ranks; where the number of layers changes, or what stages share, make a new pipeline (CLEF_STATE).
+   old one, on all ranks; where the number of layers changes, or parameters come to other stages (CLEF_STATE), call clef_pipeline_gather and make
+   a new pipeline.  Copies of a pipeline, whose batches a loader shares, each drop by their own items; a step then takes 2^32 counters of random
+   numbers for each micro-batch (CLEF_INVALID where one draws more).
 
    Stages are busy m/(m + p - 1) of the time with p of them, if they take as long: m = 4p leaves a fifth.  GPipe: Huang et al.,
    "GPipe: efficient training of giant neural networks using pipeline parallelism", 2019; 1F1B: Narayanan et al., "PipeDream", 2019, and

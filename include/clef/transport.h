@@ -57,8 +57,8 @@ struct clef_transport {
 
 /* Opens a context for this rank, runs `fn` with the group of all ranks of the transport, closes the context, and tells the other ranks
    how it ended.  What clef_run_ranks does in each of its threads, and clef_run_mpi in its process.  The transport must live until it
-   returns.  options: of the context; name: of this rank in error lines, NULL: "rank 0 (DEVICE)".  timeout: as of
-   clef_ranks_options.  The line of a failure is in clef_error(NULL). */
+   returns, and until the process ends where a device was lost and clef_close had to leave something.  options: of the context; name: of
+   this rank in error lines, NULL: "rank 0 (DEVICE)".  timeout: as of clef_ranks_options.  The line of a failure is in clef_error(NULL). */
 CLEF_API clef_status clef_run_rank(const clef_transport *transport, const clef_options *options, const char *name, double timeout,
                                    clef_rank_fn fn, void *user);
 /* Makes `line` this thread's open error, as a failure of clef_run_rank does: for what goes wrong with the transport around it.  Returns

@@ -251,8 +251,10 @@ static void put_setting(clef__text *t, const setting *s, const void *field) {
     bool is = s->kind >= TRUTH && *(const bool *)field;
     if (s->written == NEVER || (s->written == IF_SET && !is)) return;
     if (s->kind == WHOLE) clef__text_add(t, ",\n  \"%s\": %lld", s->key, (long long)*(const int64_t *)field);
-    else if (s->kind == REAL) clef__text_add(t, ",\n  \"%s\": %.9g", s->key, *(const double *)field);
-    else clef__text_add(t, ",\n  \"%s\": %s", s->key, is == (s->kind == TRUTH) ? "true" : "false");
+    else if (s->kind == REAL) {
+        clef__text_add(t, ",\n  \"%s\": ", s->key);
+        clef__text_number(t, "%.9g", *(const double *)field);
+    } else clef__text_add(t, ",\n  \"%s\": %s", s->key, is == (s->kind == TRUTH) ? "true" : "false");
 }
 
 /* What no field says by itself. */

@@ -15,7 +15,8 @@
 typedef struct clef__pipeline_tensor {
     clef_tensor *tensor;
     bool is_buffer, own; /* own: this rank's stage has it */
-    int owner;           /* the first stage that has it */
+    int owner, last;     /* the first and the last stage that have it */
+    uint64_t where;      /* a hash of all of them */
     bool tied;           /* others have it too: */
     clef_group *group;   /* these, where this rank is one of them */
     clef__aside before;  /* in a step: the gradient that a tied one had */

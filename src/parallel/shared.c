@@ -50,7 +50,7 @@ static int list_own(const clef_pipeline *p, bool counted) {
 
 clef_tensor *clef_pipeline_clip_grad_norm(clef_pipeline *p, double max_norm) {
     if (!p) return NULL;
-    if (!clef__check_max_norm(p->ctx, "pipeline_clip_grad_norm", max_norm) || clef__pipeline_follow(p)) return NULL;
+    if (!clef__check_max_norm(p->ctx, "pipeline_clip_grad_norm", max_norm)) return NULL;
     bool was = clef_set_grad_enabled(p->ctx, false);
     int n = list_own(p, true);
     clef_tensor *norm = clef_sqrt(clef_all_reduce(clef__sum_of_squares(p->ctx, p->list, n), p->group, CLEF_GROUP_SUM));
@@ -134,10 +134,9 @@ clef_status clef_pipeline_gather(clef_pipeline *p, clef_optimizer *opt) {
     if (!p) return CLEF_INVALID;
     if (opt && opt->ctx != p->ctx)
         return clef__fail(p->ctx, CLEF_INVALID, "pipeline_gather: the optimizer belongs to another context");
-    clef_status status = clef__pipeline_follow(p);
-    if (status) return status;
     bool was = clef_set_grad_enabled(p->ctx, false);
-    clef__pipeline_leave(p, false);
+    clef_status status = CLEF_OK;
+    clef__pipeline_leave(p, false); /* by the list of the last step: what was trained, and where */
     for (int i = 0; i < p->tensors && !status; i++) status = bring(p, p->tensor[i].tensor, p->tensor[i].owner);
     if (!status && opt) status = bring_states(p, opt);
     clef_set_grad_enabled(p->ctx, was);

@@ -112,6 +112,8 @@ static clef_status note(clef_pipeline *p, int stage, const clef_named_tensor *na
         t = &p->tensor[p->tensors++];
         *t = (clef__pipeline_tensor){.tensor = named->tensor, .is_buffer = named->is_buffer, .owner = stage};
     }
+    if (!t->where || stage != t->last) t->where = 31 * t->where + (uint64_t)stage + 1;
+    t->last = stage;
     t->own |= stage == p->stage;
     t->tied |= stage != t->owner;
     if (!t->tied || !t->is_buffer) return CLEF_OK;
@@ -154,11 +156,10 @@ static clef_status take_groups(clef_pipeline *now, const clef_pipeline *before) 
     for (int i = 0; i < now->tensors; i++) {
         clef__pipeline_tensor *t = &now->tensor[i];
         const clef__pipeline_tensor *old = find(before, t->tensor);
-        bool same = old && old->tied && old->owner == t->owner && old->own == t->own;
-        if (t->tied && !same)
+        if (old ? old->where != t->where : t->tied)
             return clef__fail(
                 now->ctx, CLEF_STATE,
-                "pipeline: stages share a parameter %s that they did not share when the pipeline was made; make a new one",
+                "pipeline: other stages have a parameter %s than before; clef_pipeline_gather, then make a new pipeline",
                 clef__shape_text(clef_tensor_shape(t->tensor)));
         if (t->tied) t->group = old->group;
     }
@@ -169,9 +170,10 @@ clef_status clef__pipeline_follow(clef_pipeline *p) {
     if (p->version == clef__nn_of(p->ctx)->version) return CLEF_OK;
     int layers = clef__sequential_layers(p->net, NULL);
     if (layers != p->layers)
-        return clef__fail(p->ctx, CLEF_STATE,
-                          "pipeline: the net has %d layers, and had %d when the pipeline was made; make a new one", layers,
-                          p->layers);
+        return clef__fail(
+            p->ctx, CLEF_STATE,
+            "pipeline: the net has %d layers, and had %d when the pipeline was made; clef_pipeline_gather, then make a new one",
+            layers, p->layers);
     clef_pipeline now = *p;
     now.tensor = NULL;
     now.list = NULL;

@@ -67,9 +67,10 @@ bool clef__close(clef_context *ctx) {
     if (!ctx) return true;
     for (int i = 0; i < ctx->n_devices; i++) /* first: pocl takes long to release a kernel that is still queued */
         if (ctx->device[i]->queue && clef__alive(ctx->device[i])) clef__finish(ctx->device[i]);
-    if (!clef__porter_rests(ctx)) return false; /* a visit that nothing waits for still reads what its room holds */
+    bool rests = clef__porter_rests(ctx); /* a visit that nothing waits for still reads what its room holds */
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
-        if (ctx->room[r].closer) ctx->room[r].closer(ctx, ctx->room[r].state);
+        if (ctx->room[r].closer && (rests || r > CLEF__ROOM_GROUP)) ctx->room[r].closer(ctx, ctx->room[r].state);
+    if (!rests) return false;
     clef__porter_close(ctx);
     clef__blas_close(ctx);
     clef__trace_close(ctx);

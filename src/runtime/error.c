@@ -15,9 +15,10 @@ static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static void in_child(void) {
     if (atomic_load(&started)) atomic_store(&stale, true);
+    clef__trace_after_fork();
 }
 
-static void watch_forks(void) { pthread_atfork(clef__trace_before_fork, NULL, in_child); }
+static void watch_forks(void) { pthread_atfork(clef__trace_before_fork, clef__trace_after_fork, in_child); }
 
 bool clef__forked(void) { return atomic_load_explicit(&stale, memory_order_relaxed); }
 

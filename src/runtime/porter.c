@@ -28,7 +28,7 @@ struct clef__porter {
     failure failed;
 };
 
-enum { MOMENT = 1000000 /* ns */, TRIES = 1000, LOST_WAIT = 2 /* s */ };
+enum { MOMENT = 1000000 /* ns */, TRIES = 1000, LOST_WAIT = 10 /* s */ };
 
 /* Where waiting fails the event is asked: the queue may have to wait for gates that only this thread opens. */
 cl_int clef__wait_for_event(cl_event event, bool *over) {

@@ -312,7 +312,9 @@ void clef__trace_host(clef_context *ctx, const char *label, double begin, double
 void clef__trace_visit(clef_context *ctx, const char *label, double begin, double end);
 /* Writes what has finished; call after clef__queue_wait. */
 void clef__trace_collect(clef__device *device);
+/* Around a fork, after which the file is the parent's. */
 void clef__trace_before_fork(void);
+void clef__trace_after_fork(void);
 
 /* ---- devices that are not here (absent.c) ---- */
 /* False after clef__fail, with the line in this thread's open error. */

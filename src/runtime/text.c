@@ -3,6 +3,7 @@
 #include "runtime/json.h"
 #include "runtime/runtime.h"
 
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,8 +56,11 @@ void clef__text_add(clef__text *t, const char *fmt, ...) {
 }
 
 void clef__point(char *number) {
-    char *comma = strchr(number, ',');
-    if (comma) *comma = '.';
+    const char *point = localeconv()->decimal_point;
+    char *at = *point ? strstr(number, point) : NULL;
+    if (!at) return;
+    *at = '.';
+    memmove(at + 1, at + strlen(point), strlen(at + strlen(point)) + 1);
 }
 
 void clef__text_number(clef__text *t, const char *fmt, double value) {

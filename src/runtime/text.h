@@ -16,7 +16,7 @@ void clef__text_number(clef__text *t, const char *fmt, double value); /* with a 
 void clef__text_json(clef__text *t, const char *string);              /* quoted and escaped */
 void clef__text_add(clef__text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A locale's comma in a number that was printed becomes a point. */
+/* What a locale has between a number's whole part and the rest becomes a point. */
 void clef__point(char *number);
 bool clef__ends_with(const char *string, const char *ending);
 #endif

@@ -28,10 +28,12 @@ typedef struct pending {
 
 /* Of contexts that are open at the same time. */
 typedef struct trace_file {
+    struct trace_file *next; /* of all that are open */
     FILE *out;
     char *path;
     bool some; /* rows written */
     int rank;  /* as of clef__trace_rank */
+    int error; /* of opening it */
     int contexts, users;
     double begin;
     pthread_mutex_t lock; /* kernels are compiled in several threads, and contexts have their own */
@@ -50,6 +52,7 @@ struct clef__trace {
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static trace_file *current; /* which contexts of no rank join, while it is open */
+static trace_file *files;
 static _Thread_local int own_rank = -1;
 
 double clef__now(void) {
@@ -66,21 +69,23 @@ static void free_file(trace_file *f) {
     clef__free(f);
 }
 
-static trace_file *open_file(clef_context *ctx, const char *name) {
+/* NULL without memory; without `out` where it cannot be written. */
+static trace_file *open_file(const char *name) {
     static int opened;
     trace_file *f = clef__calloc(1, sizeof *f);
     int number = own_rank >= 0 ? 0 : ++opened;
     if (f && own_rank >= 0) f->path = clef__asprintf("%s.rank%d", name, own_rank);
     else if (f) f->path = number == 1 ? clef__strdup(name) : clef__asprintf("%s.%d", name, number);
-    if (!f || !f->path) clef__fail(ctx, CLEF_MEMORY, "open: no host memory for the trace");
-    else if (!(f->out = fopen(f->path, "w")))
-        clef__fail(ctx, CLEF_IO, "open: the trace %s (CLEF_TRACE) cannot be written: %s", f->path, strerror(errno));
-    if (!f || !f->out) return free_file(f), NULL;
+    if (!f || !f->path) return free_file(f), NULL;
+    f->out = fopen(f->path, "w");
+    f->error = errno;
+    if (!f->out) return f;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", f->out);
     f->rank = own_rank;
     f->begin = own_rank >= 0 ? 0 : clef__now();
     pthread_mutex_init(&f->lock, NULL);
-    return f;
+    f->next = files;
+    return files = f;
 }
 
 static void close_file(clef_context *ctx, trace_file *f) {
@@ -96,22 +101,46 @@ static void close_file(clef_context *ctx, trace_file *f) {
     free_file(f);
 }
 
-/* The file that is open, or a new one. */
+/* The file that is open, or a new one.  Nothing is told of while the registry is locked: who is told may fork. */
 static trace_file *join_file(clef_context *ctx, const char *name) {
     pthread_mutex_lock(&registry);
-    trace_file *f = own_rank < 0 && current ? current : open_file(ctx, name);
-    if (f) f->users++;
-    if (f && f->rank < 0) current = f;
+    trace_file *f = own_rank < 0 && current ? current : open_file(name);
+    bool open = f && f->out;
+    if (open) f->users++;
+    if (open && f->rank < 0) current = f;
     pthread_mutex_unlock(&registry);
-    return f;
+    if (open) return f;
+    if (!f) clef__fail(ctx, CLEF_MEMORY, "open: no host memory for the trace");
+    else clef__fail(ctx, CLEF_IO, "open: the trace %s (CLEF_TRACE) cannot be written: %s", f->path, strerror(f->error));
+    free_file(f);
+    return NULL;
 }
 
 static void leave_file(clef_context *ctx, trace_file *f) {
     pthread_mutex_lock(&registry);
     bool last = --f->users == 0;
     if (last && f == current) current = NULL;
+    for (trace_file **at = &files; last && *at; at = &(*at)->next)
+        if (*at == f) {
+            *at = f->next;
+            break;
+        }
     pthread_mutex_unlock(&registry);
     if (last) close_file(ctx, f);
+}
+
+/* A process and its child would both have in their buffers what is not written yet. */
+void clef__trace_before_fork(void) {
+    pthread_mutex_lock(&registry);
+    for (trace_file *f = files; f; f = f->next) {
+        pthread_mutex_lock(&f->lock);
+        fflush(f->out);
+    }
+}
+
+void clef__trace_after_fork(void) {
+    for (trace_file *f = files; f; f = f->next) pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&registry);
 }
 
 clef_status clef__trace_open(clef_context *ctx) {
@@ -275,13 +304,6 @@ void clef__trace_name(clef_context *ctx, const char *name) {
 
 void clef__trace_collect(clef__device *device) {
     if (device->ctx->trace) collect(device->ctx, device->number);
-}
-
-/* Of the file that a process and its child would both have in their buffers. */
-void clef__trace_before_fork(void) {
-    pthread_mutex_lock(&registry);
-    if (current) fflush(current->out);
-    pthread_mutex_unlock(&registry);
 }
 
 void clef__trace_close(clef_context *ctx) {

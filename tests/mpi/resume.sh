@@ -6,7 +6,7 @@
 mpiexec=$1 program=$2
 steps=${CLEF_STEPS:-40} limit=60
 . "$(dirname "$0")/processes.sh"
-status=0 kills=0 ended=0 resumed=0 slowest=0
+status=0 kills=0 clear=0 resumed=0 slowest=0
 fail() {
     echo "resume: kill $kills, $ranks ranks by $way, victim $victim after $moment ms: $1" >&2
     cat "$folder/out" >&2
@@ -55,7 +55,7 @@ while [ $kills -lt "${CLEF_KILLS:-3}" ]; do
             kills=$((kills + 1))
             [ "$victim" -ge 0 ] || { fail "a run that nobody killed failed"; break; }
             if [ $way = threads ] || [ -z "$lasting" ] || [ "$(grep -c "^ended: .*rank $victim (" "$folder/out")" -eq $((ranks - 1)) ]; then
-                ended=$((ended + 1))
+                clear=$((clear + 1))
             else
                 fail "not all others name rank $victim"
             fi
@@ -64,5 +64,5 @@ while [ $kills -lt "${CLEF_KILLS:-3}" ]; do
         case $ranks in 1) ranks=2 ;; 2) ranks=$((1 + 3 * ($(draw) % 2))) ;; *) ranks=2 ;; esac # 1→2, 2→1 or 4, 4→2
     done
 done
-echo "resume: $kills kills, $ended clear endings, the slowest ${slowest} ms after the kill; $resumed resumes"
+echo "resume: $kills kills, $clear clear endings, the slowest ${slowest} ms after the kill; $resumed resumes"
 exit $status
