@@ -190,6 +190,23 @@ static void propagate(walk *w, clef__node *node) {
     for (int k = 0; k < node->n_outputs; k++) drop_handle(y[k], dx, n);
 }
 
+/* A value of an earlier step is as good as any, but what it was made from has gone: a gradient that came to it would be left out.  That may be what
+   is asked for, of one of the n tensors x. */
+static clef_status check_history(const walk *w, const char *op, clef_tensor *const *x, int n) {
+    for (int i = 0; i < w->n_out; i++) {
+        const clef__output *out = w->out[i];
+        if (!w->grad[i] || !out->node->ended || out->tape_end) continue;
+        bool asked = false;
+        for (int k = 0; k < n && !asked; k++) asked = clef__output_of(x[k]) == out;
+        if (!asked)
+            return clef__fail(w->ctx, CLEF_STATE,
+                              "%s: the result depends on the %s %s of a step that has ended, and its history with it; "
+                              "compute it in this step, or clef_detach it",
+                              op, out->node->op->name, clef__shape_text(out->shape));
+    }
+    return CLEF_OK;
+}
+
 /* Fills w->grad for everything between y and its leaves.  g NULL: making it failed. */
 static clef_status differentiate(walk *w, clef_tensor *y, clef_tensor *g, bool create_graph) {
     clef_context *ctx = w->ctx = clef_tensor_context(y);
@@ -304,6 +321,7 @@ clef_status clef_backward_from(clef_tensor *y, clef_tensor *grad) {
     if (status != CLEF_OK) return status;
     walk w = {0};
     status = differentiate(&w, y, or_one(grad, y), false);
+    if (status == CLEF_OK) status = check_history(&w, "backward", NULL, 0);
     if (status == CLEF_OK) status = prepare_deposits(&w);
     if (status == CLEF_OK) status = clef__want_result(y);
     if (status == CLEF_OK) deposit(&w);
@@ -329,6 +347,7 @@ static clef_status gradients(clef_tensor *y, clef_tensor *grad, clef_tensor *con
     clef_status status = check_seed("grad", y, grad);
     if (status == CLEF_OK) status = check_sources(y, x, n, dx);
     if (status == CLEF_OK) status = differentiate(&w, y, or_one(grad, y), create_graph);
+    if (status == CLEF_OK) status = check_history(&w, "grad", x, n);
     for (int i = 0; status == CLEF_OK && i < n; i++) {
         int at = index_in(&w, clef__output_of(x[i]));
         dx[i] = at >= 0 ? w.grad[at] : NULL;

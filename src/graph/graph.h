@@ -121,6 +121,7 @@ struct clef__node {
     int n_inputs, n_outputs;
     bool has_dynamic;                    /* `dynamic` means something */
     bool inference;                      /* made where nothing is recorded, and for no gradient */
+    bool ended;                          /* on the tape of a step that has ended: what it was made from is gone */
     uint16_t size_class;                 /* of its memory (node_memory.c) */
     clef__output **input;                /* behind the attributes, which are behind the outputs */
     clef__output *after;                 /* NULL, or what must be computed before it though it does not read it (recompute.c) */

@@ -456,6 +456,15 @@ static void drop_temporaries(clef__graph *graph) {
     }
 }
 
+/* The tape ends with the step. */
+static void end_tape(clef__output *out) {
+    clef__node *node = out->node;
+    if (!clef__computed(out)) return;
+    int inputs = node->n_inputs;
+    clef__node_cut(node);
+    node->ended |= inputs > 0 && node->n_inputs == 0;
+}
+
 clef_status clef_end_step(clef_context *ctx) {
     if (!ctx) return CLEF_INVALID;
     clef__graph *graph = clef__graph_of(ctx);
@@ -464,13 +473,12 @@ clef_status clef_end_step(clef_context *ctx) {
     if (counts) drop_temporaries(graph); /* first, as a handle on a parameter's old value forbids updating in place */
     clef_status status = settle(ctx, graph);
     for (int i = 0; i < graph->n_wanted; i++) {
-        if (clef__computed(graph->wanted[i])) clef__node_cut(graph->wanted[i]->node); /* as its handle may live for many steps */
+        end_tape(graph->wanted[i]); /* as its handle may live for many steps */
         clef__output_release(graph->wanted[i]);
     }
     graph->n_wanted = 0;
     clef__sequence_settle(graph);
-    for (clef__tensor *t = graph->kept; t; t = t->next)
-        if (clef__computed(t->out)) clef__node_cut(t->out->node); /* the tape ends with the step */
+    for (clef__tensor *t = graph->kept; t; t = t->next) end_tape(t->out);
     if (counts) {
         graph->step++;
         graph->made = 0;

@@ -117,11 +117,21 @@ Test(autodiff, a_gradient_penalty_trains) {
 }
 
 Test(autodiff, the_tape_ends_with_the_step) {
-    clef_tensor *x = leaf(3), *h = clef_keep(clef_mul(x, x));
+    clef_tensor *x = leaf(3), *h = clef_keep(clef_mul(x, x)), *dx;
     clef_end_step(ctx);
     cr_assert_eq(clef_item(h), 9);
-    clef_backward(clef_mul(x, h));
-    cr_assert_eq(grad(x), 9, "h is a constant by now");
+    cr_assert_eq(clef_backward(clef_mul(x, h)), CLEF_STATE, "half of the gradient would be missing");
+    expect_error(ctx, CLEF_STATE, "the result depends on the mul [] of a step that has ended");
+    cr_assert_null(clef_grad_of(x));
+    cr_assert_eq(clef_grad(clef_mul(x, h), CLEF_NONE, &x, 1, false, &dx), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "grad: the result depends on");
+    cr_assert_eq(clef_grad(clef_mul(x, h), CLEF_NONE, (clef_tensor *[]){h}, 1, false, &dx), CLEF_OK, "it is asked for itself");
+    cr_assert_eq(clef_item(dx), 3);
+    clef_backward(clef_mul(x, clef_detach(h)));
+    cr_assert_eq(grad(x), 9);
+    cr_assert_eq(clef_backward(h), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "a step that has ended");
+    clef_release(h);
 }
 
 Test(autodiff, assigning_starts_anew) {
