@@ -165,15 +165,19 @@ static int64_t first_bad(const float *x, int64_t n) {
 clef_status clef__check_logits(const clef_generator *g, int64_t sequence) {
     const float *logits = g->logits + sequence * g->sizes.vocabulary;
     int64_t bad = first_bad(logits, g->sizes.vocabulary);
-    int64_t possible = 0;
-    while (possible < bad && logits[possible] == -INFINITY) possible++;
-    if (bad == g->sizes.vocabulary && possible < bad) return CLEF_OK;
-    if (bad == g->sizes.vocabulary)
-        return clef__fail(g->ctx, CLEF_INVALID, "generator: sequence %lld: every logit is -inf, so no token is possible",
-                          (long long)sequence);
+    if (bad == g->sizes.vocabulary) return CLEF_OK;
     return clef__fail(g->ctx, CLEF_INVALID,
                       "generator: sequence %lld, token %lld: the logit is %s; look for parameters that are not finite",
                       (long long)sequence, (long long)bad, isnan(logits[bad]) ? "NaN" : "infinite");
+}
+
+/* Beams may come to an end where every token is excluded; a sequence must go on. */
+static clef_status check_possible(const clef_generator *g, int64_t sequence) {
+    const float *logits = g->logits + sequence * g->sizes.vocabulary;
+    for (int64_t i = 0; i < g->sizes.vocabulary; i++)
+        if (logits[i] > -INFINITY) return CLEF_OK;
+    return clef__fail(g->ctx, CLEF_INVALID, "generator: sequence %lld: every logit is -inf, so no token is possible",
+                      (long long)sequence);
 }
 
 clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, int64_t *token) {
@@ -185,7 +189,7 @@ clef_status clef_generator_sample(clef_generator *g, const clef_sampling *how, i
                                 : "generator: token is NULL");
     if (!g->ready) return clef__fail(g->ctx, CLEF_STATE, "generator: it has read nothing yet; clef_generator_prompt begins");
     for (int64_t i = 0; i < g->batch; i++)
-        if (clef__check_logits(g, i)) return CLEF_INVALID;
+        if (clef__check_logits(g, i) || check_possible(g, i)) return CLEF_INVALID;
     for (int64_t i = 0; i < g->batch; i++) token[i] = choose(g, i, &s);
     return CLEF_OK;
 }

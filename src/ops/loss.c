@@ -116,21 +116,24 @@ clef_tensor *clef_l1_loss(clef_tensor *x, clef_tensor *target, const clef_loss_o
     return reduced(clef_abs(difference("l1_loss", x, target)), options_or_default(options).reduction);
 }
 
+/* c·(d - c/2), where c is d within ±delta: no distance is too large, no derivative is lost at 0, and NaN stays NaN. */
 clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options) {
     clef_loss_options o = options_or_default(options);
     double delta = o.delta == 0 ? 1 : o.delta;
-    clef_tensor *far = clef_abs(difference("huber_loss", x, target));
-    if (!far) return NULL;
+    clef_tensor *d = difference("huber_loss", x, target);
+    if (!d) return NULL;
     if (!(delta > 0)) return clef__refuse(clef_tensor_context(x), "huber_loss", CLEF_INVALID, "delta = %g is not positive", delta);
-    clef_tensor *near = clef_mul_scalar(clef_square(far), 0.5);
-    if (isinf(delta)) return reduced(near, o.reduction);
-    clef_tensor *line = clef_mul_scalar(clef_sub_scalar(far, delta / 2), delta);
-    return reduced(clef_where(clef_le_scalar(far, delta), near, line), o.reduction);
+    if (isinf(delta)) return reduced(clef_mul_scalar(clef_square(d), 0.5), o.reduction);
+    clef_tensor *c = clef_clamp(d, -delta, delta);
+    return reduced(clef_mul(c, clef_sub(d, clef_mul_scalar(c, 0.5))), o.reduction);
 }
 
-/* softplus(x) - x·t: neither exp nor log overflows. */
+/* softplus(x) - x·t is softplus(-x) + x·(1 - t): of these the one whose terms do not cancel where x says what t is. */
 clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options) {
     if (!same_shape("bce_with_logits", logits, target)) return NULL;
     clef_tensor *x = clef__to_wide(logits);
-    return reduced(clef_sub(clef_softplus(x), clef_mul(x, target)), options_or_default(options).reduction);
+    clef_tensor *t = clef_to(target, clef_tensor_dtype(x)), *above = clef_gt_scalar(x, 0);
+    clef_tensor *tail = clef_softplus(clef_where(above, clef_neg(x), x));
+    clef_tensor *line = clef_mul(x, clef_where(above, clef_neg(clef_sub_scalar(t, 1)), clef_neg(t)));
+    return reduced(clef_add(tail, line), options_or_default(options).reduction);
 }

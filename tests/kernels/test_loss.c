@@ -209,6 +209,46 @@ static void check_distance(clef_context *ctx, int which, clef_reduction reductio
     clef_end_step(ctx);
 }
 
+/* Where x says what t is, and at the ends. */
+Test(loss, distances_at_the_ends) {
+    if (few_kernels()) cr_skip_test("many kernels: not where each takes long to compile");
+    clef_context *ctx = open_seeded(1);
+    enum { N = 8 };
+    double x[N] = {16, -16, 8, -12, 0, 0, INFINITY, -INFINITY}, t[N] = {1, 0, 1, 0, 1, 0, 0, 1}, want[N], slope[N];
+    for (int i = 0; i < N; i++) {
+        double z = t[i] == 1 ? x[i] : -x[i]; /* the loss is log(1 + exp(-z)) */
+        want[i] = z > 0 ? log1p(exp(-z)) : -z + log1p(exp(z));
+        slope[i] = 1 / (1 + exp(-x[i])) - t[i];
+    }
+    clef_loss_options each = {.reduction = CLEF_REDUCE_NONE};
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(N), CLEF_F32, x)), *dx, *ddx;
+    clef_tensor *y = clef_bce_with_logits(p, tensor_of(ctx, CLEF_SHAPE(N), CLEF_F32, t), &each);
+    cr_assert(clef_grad(y, clef_ones_like(y), &p, 1, false, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    double *got = numbers(y), *by = numbers(dx);
+    for (int i = 0; i < N; i++) {
+        cr_expect(got[i] == want[i] || fabs(got[i] / want[i] - 1) < 1e-6, "bce of %g and %g: %g, not %g", x[i], t[i], got[i],
+                  want[i]);
+        cr_expect_float_eq(by[i], slope[i], 1e-6, "its slope at %g and %g: %g, not %g", x[i], t[i], by[i], slope[i]);
+    }
+    free(got), free(by);
+    clef_release(p);
+
+    double d[5] = {0, 0.5, 3, -INFINITY, NAN}, first[5] = {0, 0.5, 1, -1, NAN}, second[5] = {1, 1, 0, 0, NAN};
+    p = parameter(tensor_of(ctx, CLEF_SHAPE(5), CLEF_F32, d));
+    y = clef_huber_loss(p, clef_zeros(ctx, CLEF_SHAPE(5), CLEF_F32), &each);
+    cr_assert(clef_grad(y, clef_ones_like(y), &p, 1, true, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(clef_grad(dx, clef_ones_like(dx), &p, 1, false, &ddx) == CLEF_OK, "%s", clef_error(ctx));
+    got = numbers(dx), by = numbers(ddx);
+    for (int i = 0; i < 5; i++) {
+        cr_expect(got[i] == first[i] || (isnan(got[i]) && isnan(first[i])), "huber's slope at %g: %g, not %g", d[i], got[i],
+                  first[i]);
+        if (i < 4) cr_expect_eq(by[i], second[i], "its curvature at %g: %g, not %g", d[i], by[i], second[i]);
+    }
+    free(got), free(by);
+    clef_release(p);
+    clef_close(ctx);
+}
+
 Test(loss, distances) {
     clef_context *ctx = open_seeded(1);
     for (int which = 0; which < 4; which++) {
