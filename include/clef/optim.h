@@ -10,10 +10,14 @@ extern "C" {
 
 typedef struct clef_optimizer clef_optimizer; /* owned by the module's context */
 
+/* 0 in a field of these options whose 0 means another number.
+       clef_adam(critic, &(clef_adam_options){.lr = 1e-4, .beta1 = CLEF_ZERO});  */
+#define CLEF_ZERO (-0.0)
+
 /* ---- update rules ----
    p is a parameter, g its gradient, lr the rate times the group's factor, λ weight_decay; all is element by
    element, and g += λ·p comes first except in AdamW.  Rules and defaults are PyTorch's; a zero field means
-   its default, given above each struct.  States begin at 0 and are f32 (f64 for f64 parameters). */
+   its default, given above each struct, and CLEF_ZERO the number 0 itself.  States begin at 0 and are f32 (f64 for f64 parameters). */
 /* lr must be given; the rest 0.  nesterov needs a momentum and no dampening. */
 typedef struct clef_sgd_options {
     double lr, momentum, dampening, weight_decay;

@@ -9,6 +9,7 @@
 #include "clef/pointwise.h"
 #include "graph/graph.h"
 #include "runtime/runtime.h"
+#include <math.h>
 
 enum { CLEF__MAX_STATES = 4, CLEF__MAX_NUMBERS = 8 };
 
@@ -129,7 +130,8 @@ typedef struct clef__checked {
     double value;
 } clef__checked;
 bool clef__check_options(clef_module *module, const char *rule, const clef__checked *option, int n);
-static inline double clef__or(double value, double otherwise) { return value != 0 ? value : otherwise; }
+/* An option, which is 0 where it was left out (and CLEF_ZERO, a negative one, where it is 0 itself). */
+static inline double clef__or(double value, double otherwise) { return value != 0 ? value : signbit(value) ? 0 : otherwise; }
 
 /* The room's state: what the context frees at close. */
 typedef struct clef__optim {

@@ -34,6 +34,8 @@ static void sgd(reference *r, const void *options, const double *g) {
     }
 }
 
+static double or_default(double option, double otherwise) { return option > 0 ? option : signbit(option) ? 0 : otherwise; }
+
 static void adam_core(reference *r, double b1, double b2, double eps, bool amsgrad, int i, double d) {
     r->s[0][i] = b1 * r->s[0][i] + (1 - b1) * d;
     r->s[1][i] = b2 * r->s[1][i] + (1 - b2) * d * d;
@@ -45,13 +47,13 @@ static void adam_core(reference *r, double b1, double b2, double eps, bool amsgr
 
 static void adam(reference *r, const void *options, const double *g) {
     const clef_adam_options *o = options;
-    double b1 = o->beta1 > 0 ? o->beta1 : 0.9, b2 = o->beta2 > 0 ? o->beta2 : 0.999, eps = o->eps > 0 ? o->eps : 1e-8;
+    double b1 = or_default(o->beta1, 0.9), b2 = or_default(o->beta2, 0.999), eps = or_default(o->eps, 1e-8);
     for (int i = 0; i < r->n; i++) adam_core(r, b1, b2, eps, o->amsgrad, i, g[i] + r->decay * r->p[i]);
 }
 
 static void adamw(reference *r, const void *options, const double *g) {
     const clef_adamw_options *o = options;
-    double b1 = o->beta1 > 0 ? o->beta1 : 0.9, b2 = o->beta2 > 0 ? o->beta2 : 0.999, eps = o->eps > 0 ? o->eps : 1e-8;
+    double b1 = or_default(o->beta1, 0.9), b2 = or_default(o->beta2, 0.999), eps = or_default(o->eps, 1e-8);
     for (int i = 0; i < r->n; i++) {
         r->p[i] *= 1 - r->lr * r->decay;
         adam_core(r, b1, b2, eps, false, i, g[i]);
@@ -60,7 +62,7 @@ static void adamw(reference *r, const void *options, const double *g) {
 
 static void rmsprop(reference *r, const void *options, const double *g) {
     const clef_rmsprop_options *o = options;
-    double alpha = o->alpha > 0 ? o->alpha : 0.99, eps = o->eps > 0 ? o->eps : 1e-8;
+    double alpha = or_default(o->alpha, 0.99), eps = or_default(o->eps, 1e-8);
     for (int i = 0; i < r->n; i++) {
         double d = g[i] + r->decay * r->p[i];
         r->s[0][i] = alpha * r->s[0][i] + (1 - alpha) * d * d;
@@ -73,7 +75,7 @@ static void rmsprop(reference *r, const void *options, const double *g) {
 
 static void adagrad(reference *r, const void *options, const double *g) {
     const clef_adagrad_options *o = options;
-    double eps = o->eps > 0 ? o->eps : 1e-10;
+    double eps = or_default(o->eps, 1e-10);
     for (int i = 0; i < r->n; i++) {
         double d = g[i] + r->decay * r->p[i];
         if (r->count == 1) r->s[0][i] = o->initial;
@@ -174,6 +176,8 @@ static void compare_adam(const char *what, clef_adam_options o) {
 Test(rules, adam) {
     compare_adam("adam", (clef_adam_options){0});
     compare_adam("adam options", (clef_adam_options){.lr = 0.02, .beta1 = 0.5, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0.1});
+    compare_adam("adam without momentum", (clef_adam_options){.lr = 0.02, .beta1 = CLEF_ZERO});
+    compare_adam("adam of signs", (clef_adam_options){.lr = 0.02, .beta1 = CLEF_ZERO, .beta2 = CLEF_ZERO, .eps = CLEF_ZERO});
     compare_adam("adam amsgrad", (clef_adam_options){.lr = 0.02, .beta2 = 0.8, .amsgrad = true});
 }
 
@@ -182,6 +186,9 @@ Test(rules, adamw) {
     clef_module *a = make_module(CLEF_F32), *b = make_module(CLEF_F32), *c = make_module(CLEF_F32);
     compare("adamw", a, clef_adamw(a, &o), adamw, &o, 0.01, fine);
     compare("adamw strong", b, clef_adamw(b, &strong), adamw, &strong, 0.3, fine);
+    clef_adamw_options zero = {.weight_decay = CLEF_ZERO};
+    clef_module *d = make_module(CLEF_F32);
+    compare("adamw of a decay of 0", d, clef_adamw(d, &zero), adamw, &zero, 0, fine);
     compare("adamw none", c, clef_adamw(c, &none), adamw, &none, 0, fine);
 }
 
