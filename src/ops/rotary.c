@@ -4,16 +4,19 @@
 
 /* ---- rotary (Su et al. 2021) ---- */
 
+/* Angles of halves are f32: their numbers of steps are large. */
+static clef_dtype angle_dtype(const clef_tensor *x) { return clef_tensor_dtype(x) == CLEF_F64 ? CLEF_F64 : CLEF_F32; }
+
 /* Positions of the t rows, as floats [1 or b,1,t,1]; NULL after a refusal. */
 static clef_tensor *places_of(clef_tensor *x, clef_tensor *position) {
     clef_shape shape = clef_tensor_shape(x);
     int64_t b = shape.dim[0], t = shape.dim[2];
-    clef_tensor *count = clef_reshape(clef__count_beside(x, t, CLEF_F32), CLEF_SHAPE(1, 1, t, 1));
+    clef_tensor *count = clef_reshape(clef__count_beside(x, t, angle_dtype(x)), CLEF_SHAPE(1, 1, t, 1));
     if (position == CLEF_NONE) return count;
     clef_shape p = clef_tensor_shape(position);
     clef_dtype dtype = clef_tensor_dtype(position);
     bool whole = !clef__is_float(dtype) && dtype != CLEF_BOOL;
-    clef_tensor *f = clef_to(position, CLEF_F32);
+    clef_tensor *f = clef_to(position, angle_dtype(x));
     if (whole && p.rank == 2 && p.dim[0] == b && p.dim[1] == t) return clef_reshape(f, CLEF_SHAPE(b, 1, t, 1));
     if (whole && p.rank <= 1 && clef_numel(position) == 1) return clef_add(count, clef_reshape(f, CLEF_SHAPE(1, 1, 1, 1)));
     if (whole && p.rank == 1 && p.dim[0] == t) return clef_reshape(f, CLEF_SHAPE(1, 1, t, 1));
@@ -24,7 +27,7 @@ static clef_tensor *places_of(clef_tensor *x, clef_tensor *position) {
 
 /* What each pair turns by from one position to the next: [dims/2]. */
 static clef_tensor *frequencies_of(clef_tensor *x, int64_t pairs, double base, double scaling) {
-    clef_tensor *i = clef__count_beside(x, pairs, CLEF_F32);
+    clef_tensor *i = clef__count_beside(x, pairs, angle_dtype(x));
     clef_tensor *f = clef_exp(clef_mul_scalar(i, -log(base) / (double)pairs));
     return scaling == 1 ? f : clef_div_scalar(f, scaling);
 }
@@ -57,8 +60,8 @@ clef_tensor *clef_rotary(clef_tensor *x, clef_tensor *position, const clef_rotar
     if (dims < 0 || dims % 2 || dims > s.dim[3] || !(base > 0) || !(scaling > 0))
         return clef__refuse(ctx, "rotary", CLEF_INVALID, "%lld dims of %lld must be even, base %g and scaling %g positive",
                             (long long)dims, (long long)s.dim[3], base, scaling);
-    clef_tensor *f =
-        o.frequencies && o.frequencies != CLEF_NONE ? clef_to(o.frequencies, CLEF_F32) : frequencies_of(x, dims / 2, base, scaling);
+    clef_tensor *f = o.frequencies && o.frequencies != CLEF_NONE ? clef_to(o.frequencies, angle_dtype(x))
+                                                                 : frequencies_of(x, dims / 2, base, scaling);
     if (f && (clef_tensor_shape(f).rank != 1 || clef_numel(f) != dims / 2))
         return clef__refuse(ctx, "rotary", CLEF_SHAPE, "frequencies %s are not [dims/2] = [%lld]",
                             clef__shape_text(clef_tensor_shape(f)), (long long)(dims / 2));

@@ -463,6 +463,8 @@ Test(attention, rotary) {
             }
         clef_rotary_options o = {.base = 500, .dims = dims, .interleaved = interleaved};
         expect_numbers(clef_rotary(t, at, &o), want, 4e-6, 0, "rotary");
+        clef_tensor *fine = kind < 2 && !few_kernels() && has_f64(ctx) ? tensor_of(ctx, CLEF_SHAPE(B, H, T, D), CLEF_F64, x) : NULL;
+        if (fine) expect_numbers(clef_rotary(fine, at, &o), want, 1e-13, 0, "rotary in f64");
         free(x);
     }
     clef_close(ctx);
