@@ -422,7 +422,7 @@ CLEF_API clef_tensor *clef_l1_loss(clef_tensor *x, clef_tensor *target, const cl
    Huber, "Robust estimation of a location parameter", 1964. */
 CLEF_API clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options);
 /* Binary cross-entropy -t·log σ(x) - (1-t)·log(1 - σ(x)) of logits x and targets t in [0,1], with
-   σ(x) = 1/(1 + exp(-x)); computed as log(1 + exp(x)) - x·t without overflow. */
+   σ(x) = 1/(1 + exp(-x)); computed as log(1 + exp(-|x|)) and a line in x, without overflow, and exact where x is large. */
 CLEF_API clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options);
 
 /* ---- your own pointwise op ----

@@ -190,19 +190,26 @@ static void propagate(walk *w, clef__node *node) {
     for (int k = 0; k < node->n_outputs; k++) drop_handle(y[k], dx, n);
 }
 
-/* A value of an earlier step is as good as any, but what it was made from has gone: a gradient that came to it would be left out.  That may be what
-   is asked for, of one of the n tensors x. */
+/* Can the value depend on one of the n tensors x, which is asked for?  Not on what was made after it.  n 0: all parameters are asked for. */
+static bool may_depend(const clef__output *out, clef_tensor *const *x, int n) {
+    bool may = n == 0;
+    for (int k = 0; k < n; k++) {
+        if (clef__output_of(x[k]) == out) return false; /* it is the one */
+        may |= clef__node_of(x[k])->made < out->node->made;
+    }
+    return may;
+}
+
+/* A value of an earlier step is as good as any, but what it was made from has gone: a gradient that came to it would be left out. */
 static clef_status check_history(const walk *w, const char *op, clef_tensor *const *x, int n) {
     for (int i = 0; i < w->n_out; i++) {
         const clef__output *out = w->out[i];
-        if (!w->grad[i] || !out->node->ended || out->tape_end) continue;
-        bool asked = false;
-        for (int k = 0; k < n && !asked; k++) asked = clef__output_of(x[k]) == out;
-        if (!asked)
-            return clef__fail(w->ctx, CLEF_STATE,
-                              "%s: the result depends on the %s %s of a step that has ended, and its history with it; "
-                              "compute it in this step, or clef_detach it",
-                              op, out->node->op->name, clef__shape_text(out->shape));
+        if (!w->grad[i] || !out->node->ended || out->tape_end || clef_shape_numel(out->shape) == 0 || !may_depend(out, x, n))
+            continue;
+        return clef__fail(w->ctx, CLEF_STATE,
+                          "%s: the result depends on the %s %s of a step that has ended, and its history with it; "
+                          "compute it in this step, or clef_detach it",
+                          op, out->node->op->name, clef__shape_text(out->shape));
     }
     return CLEF_OK;
 }
@@ -273,6 +280,7 @@ static clef_status check_seed(const char *op, clef_tensor *y, clef_tensor *grad)
 /* What leaf's gradient is with another; under a handle that nobody else has. */
 static clef_tensor *added(clef__tensor *leaf, clef_tensor *gradient) {
     clef_tensor *sum = leaf->averaging ? clef__add_part(leaf, gradient, add) : add(clef__handle(leaf->grad), gradient);
+    if (sum && clef_requires_grad(sum)) sum = clef_detach(sum); /* whose step may end before the gradient's */
     return sum ? clef__tensor_new(clef__output_of(sum)) : NULL;
 }
 

@@ -379,7 +379,8 @@ void clef__take_gradient(clef__tensor *leaf, clef_tensor *own) {
 static clef_status replace_gradient(clef__tensor *leaf, clef_tensor *grad) {
     clef_status status = clef__check_gradient("set_grad", leaf, clef__get(grad));
     if (status != CLEF_OK) return status;
-    clef_tensor *own = clef__tensor_new(clef__output_of(grad));
+    if (clef_requires_grad(grad)) grad = clef_detach(grad); /* it may be on a tape, which ends with its step */
+    clef_tensor *own = grad ? clef__tensor_new(clef__output_of(grad)) : NULL;
     if (!own) return CLEF_MEMORY;
     clef__take_gradient(leaf, own);
     clef__note_gradient(leaf, false);
@@ -456,10 +457,12 @@ static void drop_temporaries(clef__graph *graph) {
     }
 }
 
-/* The tape ends with the step. */
+/* The tape ends with the step; that of other outputs which somebody has ends with theirs. */
 static void end_tape(clef__output *out) {
     clef__node *node = out->node;
     if (!clef__computed(out)) return;
+    for (int k = 0; !out->requires_grad && k < node->n_outputs; k++)
+        if (node->out[k].requires_grad && node->out[k].refs > 0) return;
     int inputs = node->n_inputs;
     clef__node_cut(node);
     node->ended |= inputs > 0 && node->n_inputs == 0;
@@ -473,12 +476,12 @@ clef_status clef_end_step(clef_context *ctx) {
     if (counts) drop_temporaries(graph); /* first, as a handle on a parameter's old value forbids updating in place */
     clef_status status = settle(ctx, graph);
     for (int i = 0; i < graph->n_wanted; i++) {
-        end_tape(graph->wanted[i]); /* as its handle may live for many steps */
+        if (!graph->dry) end_tape(graph->wanted[i]); /* as its handle may live for many steps */
         clef__output_release(graph->wanted[i]);
     }
     graph->n_wanted = 0;
     clef__sequence_settle(graph);
-    for (clef__tensor *t = graph->kept; t; t = t->next) end_tape(t->out);
+    for (clef__tensor *t = graph->kept; t && !graph->dry; t = t->next) end_tape(t->out);
     if (counts) {
         graph->step++;
         graph->made = 0;

@@ -1,5 +1,6 @@
 /* loss.c — losses; that of class indices has kernels of its own (softmax.c), the others are written in other expressions. */
 #include "ops/ops.h"
+#include <float.h>
 #include <math.h>
 
 static clef_loss_options options_or_default(const clef_loss_options *options) {
@@ -123,7 +124,8 @@ clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_los
     clef_tensor *d = difference("huber_loss", x, target);
     if (!d) return NULL;
     if (!(delta > 0)) return clef__refuse(clef_tensor_context(x), "huber_loss", CLEF_INVALID, "delta = %g is not positive", delta);
-    if (isinf(delta)) return reduced(clef_mul_scalar(clef_square(d), 0.5), o.reduction);
+    double most = clef_tensor_dtype(d) == CLEF_F64 ? DBL_MAX : (double)FLT_MAX;
+    if (delta > most) return reduced(clef_mul_scalar(clef_square(d), 0.5), o.reduction);
     clef_tensor *c = clef_clamp(d, -delta, delta);
     return reduced(clef_mul(c, clef_sub(d, clef_mul_scalar(c, 0.5))), o.reduction);
 }
@@ -132,7 +134,7 @@ clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_los
 clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options) {
     if (!same_shape("bce_with_logits", logits, target)) return NULL;
     clef_tensor *x = clef__to_wide(logits);
-    clef_tensor *t = clef_to(target, clef_tensor_dtype(x)), *above = clef_gt_scalar(x, 0);
+    clef_tensor *t = clef__to_wide(target), *above = clef_gt_scalar(x, 0);
     clef_tensor *tail = clef_softplus(clef_where(above, clef_neg(x), x));
     clef_tensor *line = clef_mul(x, clef_where(above, clef_neg(clef_sub_scalar(t, 1)), clef_neg(t)));
     return reduced(clef_add(tail, line), options_or_default(options).reduction);

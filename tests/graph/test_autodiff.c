@@ -127,11 +127,49 @@ Test(autodiff, the_tape_ends_with_the_step) {
     expect_error(ctx, CLEF_STATE, "grad: the result depends on");
     cr_assert_eq(clef_grad(clef_mul(x, h), CLEF_NONE, (clef_tensor *[]){h}, 1, false, &dx), CLEF_OK, "it is asked for itself");
     cr_assert_eq(clef_item(dx), 3);
+    clef_tensor *later = clef_require_grad(clef_full(ctx, CLEF_SCALAR, CLEF_F32, 5), true);
+    cr_assert_eq(clef_grad(clef_mul(later, h), CLEF_NONE, &later, 1, false, &dx), CLEF_OK, "h was there before it");
+    cr_assert_eq(clef_item(dx), 9);
     clef_backward(clef_mul(x, clef_detach(h)));
     cr_assert_eq(grad(x), 9);
     cr_assert_eq(clef_backward(h), CLEF_STATE);
     expect_error(ctx, CLEF_STATE, "a step that has ended");
     clef_release(h);
+}
+
+/* What is kept of an op without a gradient of its own, or of a gradient, or in a dry run, ends no tape. */
+Test(autodiff, tapes_that_go_on) {
+    clef_tensor *x = clef_require_grad(clef_keep(clef_arange(ctx, 1, 5, 1, CLEF_F32)), true), *top, *places, *dx;
+    clef_topk(clef_square(x), 2, 0, true, &top, &places);
+    clef_keep(places);
+    clef_end_step(ctx);
+    cr_assert_eq(clef_backward(clef_sum(top, NULL, 0, false)), CLEF_OK, "%s", clef_error(ctx));
+    float *g = values(clef_grad_of(x));
+    cr_expect(g[2] == 6 && g[3] == 8 && g[0] == 0);
+    free(g);
+    clef_release(places);
+    clef_set_grad(x, CLEF_NONE);
+
+    clef_grad(clef_sum(clef_pow_scalar(x, 3), NULL, 0, false), CLEF_NONE, &x, 1, true, &dx);
+    clef_set_grad(x, dx); /* the gradient is a number, dx is not */
+    cr_expect(!clef_requires_grad(clef_grad_of(x)));
+    clef_end_step(ctx);
+    clef_set_grad(x, CLEF_NONE);
+    cr_assert_eq(clef_backward(clef_sum(dx, NULL, 0, false)), CLEF_OK, "%s", clef_error(ctx));
+    g = values(clef_grad_of(x));
+    cr_expect_eq(g[3], 24);
+    free(g);
+    clef_set_grad(x, CLEF_NONE);
+
+    clef_tensor *kept = clef_keep(clef_square(x));
+    clef_eval(kept);
+    bool dry = clef_set_dry_run(ctx, true);
+    clef_eval(clef_neg(kept));
+    clef_end_step(ctx);
+    clef_set_dry_run(ctx, dry);
+    cr_assert_eq(clef_backward(clef_sum(kept, NULL, 0, false)), CLEF_OK, "%s", clef_error(ctx));
+    clef_release(kept);
+    clef_release(x);
 }
 
 Test(autodiff, assigning_starts_anew) {
