@@ -40,13 +40,21 @@
 #define APART restrict
 #endif
 
+/* A CPU's work-items compute with vectors as wide as its registers.  A compiler that puts several of them side by side (Intel's) gains nothing
+   by it, and takes up to minutes. */
+#ifdef CLEF_WIDE
+#define OF_VECTORS __attribute__((vec_type_hint(float4)))
+#else
+#define OF_VECTORS
+#endif
+
 #define KERNEL(name, LIST) KERNEL_WITH(, name, LIST)
 #define KERNEL_WITH(attribute, name, LIST)                                                             \
     typedef struct name##_numbers {                                                                    \
         LIST(FIELD)                                                                                    \
         long end;                                                                                      \
     } name##_numbers;                                                                                  \
-    __kernel attribute void name(name##_numbers numbers LIST(PARAMETER))
+    __kernel OF_VECTORS attribute void name(name##_numbers numbers LIST(PARAMETER))
 #define UNPACK(LIST) LIST(LOCAL)
 
 /* An attribute: the size of the work-group.  Not told where an option limits registers (src/runtime/open.c): NVIDIA's compiler does not
