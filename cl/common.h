@@ -110,13 +110,6 @@
 #define COMPUTE_u8 int
 #define COMPUTE_bool int
 #define COMPUTE(dt) CAT(COMPUTE_, dt)
-#define IS_HALF_f32 0
-#define IS_HALF_f16 1
-#define IS_HALF_bf16 1
-#define IS_HALF_f64 0
-#define IS_HALF_i32 0
-#define IS_HALF_i64 0
-#define IS_HALF(dt) CAT(IS_HALF_, dt)
 /* x·y + z in a dtype's computing type. */
 #define FMA_f32(x, y, z) fma(x, y, z)
 #define FMA_f16(x, y, z) fma(x, y, z)

@@ -269,27 +269,7 @@ static void find_bias(__global const MEMORY(OUT) *bias, int n, int N, S *lane) {
 #define ADD_BIAS(i, j) c##i##_##j += bias##j;
 #define ADD_BIAS_ROW(i) COLUMNS(ADD_BIAS, i)
 
-/* A tile into private memory. */
-#define SPILL(i, j) CAT(VSTORE_, W)(c##i##_##j, tile + i * NR + j * W);
-#define SPILL_ROW(i) COLUMNS(SPILL, i)
-
-/* A tile that C has as a whole, contiguous: what earlier blocks summed is added, and the sums are stored.  Halves come from private memory, in
-   a loop: converted at every place they are so much code that compilers take minutes. */
-#if IS_HALF(OUT)
-static void put_row(const S *tile, __global MEMORY(OUT) *to, bool again) {
-    PLAIN_LOOP
-    for (int j = 0; j < NR; j += W) {
-        V v = CAT(VLOAD_, W)(tile + j);
-        if (again) v += LOAD(OUT, W, to, j);
-        STORE(OUT, W, to, j, v);
-    }
-}
-#define PUT_TILE                                                                                       \
-    S tile[MR * NR];                                                                                   \
-    ROWS(SPILL_ROW)                                                                                    \
-    PLAIN_LOOP                                                                                         \
-    for (int i = 0; i < left; i++) put_row(tile + i * NR, corner + c_row[i], again);
-#else
+/* A tile that C has as a whole, contiguous: what earlier blocks summed is added, and the sums are stored. */
 #define ADD(i, j) c##i##_##j += LOAD(OUT, W, corner + c_row[i], j * W);
 #define ADD_ROW(i) COLUMNS(ADD, i)
 #define PUT(i, j) STORE(OUT, W, corner + c_row[i], j * W, c##i##_##j);
@@ -297,14 +277,10 @@ static void put_row(const S *tile, __global MEMORY(OUT) *to, bool again) {
     if (i < left) {                                                                                    \
         COLUMNS(PUT, i)                                                                                \
     }
-#define PUT_TILE                                                                                       \
-    if (again) {                                                                                       \
-        ROWS(ADD_ROW)                                                                                  \
-    }                                                                                                  \
-    ROWS(PUT_ROW)
-#endif
 
 /* Another: its elements go through private memory.  A row's from `begin` to `end`, added to what is there or not. */
+#define SPILL(i, j) CAT(VSTORE_, W)(c##i##_##j, tile + i * NR + j * W);
+#define SPILL_ROW(i) COLUMNS(SPILL, i)
 static void put_part(S *tile, __global MEMORY(OUT) *to, int begin, int end, long cn, bool again) {
     int j = begin;
     PLAIN_LOOP
@@ -365,7 +341,10 @@ KERNEL(gemm, GEMM_ARGS) {
                     ROWS(ADD_BIAS_ROW)
                 }
                 if (cn == 1 && skip == 0 && n + NR <= N) {
-                    PUT_TILE
+                    if (again) {
+                        ROWS(ADD_ROW)
+                    }
+                    ROWS(PUT_ROW)
                 } else {
                     S tile[MR * NR];
                     ROWS(SPILL_ROW)

@@ -26,7 +26,11 @@
 
 #define DEFINE_ENDS(dt, n) DEFINE_GATHER(dt, n) DEFINE_GATHER_SOME(dt, n) DEFINE_SCATTER_SOME(dt, n)
 DEFINE_ENDS(DT, W)
-#if IS_HALF(DT) /* storage is not what is computed in */
+#define IS_HALF_f32 0
+#define IS_HALF_f64 0
+#define IS_HALF_f16 1
+#define IS_HALF_bf16 1
+#if CAT(IS_HALF_, DT) /* storage is not what is computed in */
 DEFINE_ENDS(IN, W)
 #endif
 /* `lanes` elements from p[i] on: a vector, or what is left of the row. */

@@ -8,8 +8,9 @@
    on and the norm that clef_clip_grad_norm returned are computed; other temporaries that were not read by then
    can no longer be read.  A loss and that norm (one element) live longer: until CLEF_RESULT_STEPS further steps
    have ended, so that a loop with several optimizers can read them at its end.
-   How a value was made goes with its step: one that was kept, or that backward was called on, is a number in the next, and backward to what it was made from is CLEF_STATE.
-   clef_detach says that none is wanted (a recurrent net's state, say); clef_grad gives the gradient of such a value itself.
+   How a value was made goes with its step: one that was kept, or that backward was called on, is a number in the
+   next, and backward to what it was made from is CLEF_STATE.  clef_detach says that none is wanted (a recurrent
+   net's state, say); clef_grad gives the gradient of such a value itself.
    A tensor that is used after its time is found out, always: the call fails with CLEF_STATE and a line that
    says what it was and when it ended.  A clef_tensor * is no address: it may be copied and compared, no more.
    A loop that neither steps nor asks a loader for batches (inference, evaluation by hand) ends no step:

@@ -71,7 +71,7 @@ double clef__held(clef_dtype dtype, double value) {
 
 /* ---- the same value elsewhere ---- */
 
-static bool alias_view(const clef__node *node, const clef__layout *in, clef__layout *out) {
+bool clef__view_all(const clef__node *node, const clef__layout *in, clef__layout *out) {
     (void)node;
     *out = *in;
     return true;
@@ -83,7 +83,7 @@ static void transfer_gradient(clef_tensor *const *x, clef_tensor *const *y, clef
     dx[0] = clef_to_device(g[0], clef_tensor_device(x[0]));
 }
 
-const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = clef__infer_like, .view = alias_view};
+const clef_op clef__op_alias = {.name = "alias", .kind = CLEF__VIEW, .infer = clef__infer_like, .view = clef__view_all};
 const clef_op clef__op_copy = {.name = "copy", .kind = CLEF__COPY, .infer = clef__infer_like, .gradient = same_gradient};
 const clef_op clef__op_transfer = {
     .name = "transfer", .kind = CLEF__TRANSFER, .infer = clef__infer_like, .gradient = transfer_gradient};

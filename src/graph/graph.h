@@ -152,6 +152,8 @@ clef_tensor *clef__source(clef_context *ctx, const clef_op *op, clef_shape shape
                           const void *attributes, size_t bytes, uint64_t u0, uint64_t u1);
 /* An infer: shape and dtype of input 0. */
 bool clef__infer_like(clef__call *call);
+/* A view: input 0 itself. */
+bool clef__view_all(const clef__node *node, const clef__layout *in, clef__layout *out);
 /* For infer: all inputs have one dtype, which can be multiplied; it is the result's. */
 bool clef__infer_product(clef__call *call);
 /* For infer: input 2, where there is one, is a bias: a number for each of w's first dimension. */

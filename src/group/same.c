@@ -14,12 +14,6 @@ static const region_attributes *attributes_of(const clef_tensor *y) { return cle
 
 /* ---- x itself ---- */
 
-static bool view_all(const clef__node *node, const clef__layout *in, clef__layout *out) {
-    (void)node;
-    *out = *in;
-    return true;
-}
-
 static void sum_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                          clef_tensor **dx) {
     (void)x, (void)wanted;
@@ -27,7 +21,7 @@ static void sum_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tens
 }
 
 static const clef_op copy_op = {
-    .name = "copy_to_group", .kind = CLEF__VIEW, .infer = clef__infer_like, .gradient = sum_gradient, .view = view_all};
+    .name = "copy_to_group", .kind = CLEF__VIEW, .infer = clef__infer_like, .gradient = sum_gradient, .view = clef__view_all};
 
 /* ---- a part of x ---- */
 

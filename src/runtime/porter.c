@@ -137,11 +137,7 @@ bool clef__porter_send(clef_context *ctx, clef__errand *errand) {
 }
 
 void clef__porter_settle(clef_context *ctx) {
-    clef__porter *porter = ctx->porter;
-    if (!porter || !clef__all_alive(ctx)) return;
-    pthread_mutex_lock(&porter->lock);
-    while (!is_idle(porter)) pthread_cond_wait(&porter->idle, &porter->lock);
-    pthread_mutex_unlock(&porter->lock);
+    if (clef__all_alive(ctx)) clef__porter_rests(ctx);
 }
 
 /* ---- failures ---- */

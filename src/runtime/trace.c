@@ -120,11 +120,9 @@ static void leave_file(clef_context *ctx, trace_file *f) {
     pthread_mutex_lock(&registry);
     bool last = --f->users == 0;
     if (last && f == current) current = NULL;
-    for (trace_file **at = &files; last && *at; at = &(*at)->next)
-        if (*at == f) {
-            *at = f->next;
-            break;
-        }
+    trace_file **at = &files;
+    while (last && *at != f) at = &(*at)->next;
+    if (last) *at = f->next;
     pthread_mutex_unlock(&registry);
     if (last) close_file(ctx, f);
 }

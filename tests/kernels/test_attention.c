@@ -313,9 +313,19 @@ Test(attention, far_lengths_and_offsets) {
     clef_close(ctx);
 }
 
+/* By x, which are released: of the sum of the squares of the gradients of Σ y². */
+static void gradients_of_gradients(clef_context *ctx, clef_tensor *y, clef_tensor *x[3], double *all[3]) {
+    clef_tensor *dx[3], *ddx[3];
+    cr_assert_eq(clef_grad(clef_sum(clef_square(y), NULL, 0, false), CLEF_NONE, x, 3, true, dx), CLEF_OK, "%s", clef_error(ctx));
+    clef_tensor *sum = clef_sum(clef_square(dx[0]), NULL, 0, false);
+    for (int i = 1; i < 3; i++) sum = clef_add(sum, clef_sum(clef_square(dx[i]), NULL, 0, false));
+    cr_assert_eq(clef_grad(sum, CLEF_NONE, x, 3, false, ddx), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 3; i++) all[i] = numbers(ddx[i]), clef_release(x[i]);
+}
+
 /* Where the kernel of gradients is differentiated again: what the composition has.  one: q, k and v are not independent. */
 static void second_derivatives(clef_context *ctx, bool composed, bool one, double *all[3]) {
-    clef_tensor *x[3], *dx[3], *ddx[3];
+    clef_tensor *x[3];
     for (int i = 0; i < 3; i++) {
         double *v = spread(24, -1, 1, 3 + (uint64_t)i);
         x[i] = clef_require_grad(clef_keep(tensor_of(ctx, CLEF_SHAPE(1, 1, 3, 8), CLEF_F32, v)), true);
@@ -325,11 +335,7 @@ static void second_derivatives(clef_context *ctx, bool composed, bool one, doubl
     clef_tensor *scores = clef_mul_scalar(clef_matmul(q, clef_transpose(k, 2, 3)), 1 / sqrt(8));
     clef_tensor *y = composed ? clef_matmul(clef_softmax(scores, 3), v) : clef_attention(q, k, v, NULL);
     y = clef_add(y, clef_mul(x[1], y));
-    cr_assert_eq(clef_grad(clef_sum(clef_square(y), NULL, 0, false), CLEF_NONE, x, 3, true, dx), CLEF_OK, "%s", clef_error(ctx));
-    clef_tensor *sum = clef_sum(clef_square(dx[0]), NULL, 0, false);
-    for (int i = 1; i < 3; i++) sum = clef_add(sum, clef_sum(clef_square(dx[i]), NULL, 0, false));
-    cr_assert_eq(clef_grad(sum, CLEF_NONE, x, 3, false, ddx), CLEF_OK, "%s", clef_error(ctx));
-    for (int i = 0; i < 3; i++) all[i] = numbers(ddx[i]), clef_release(x[i]);
+    gradients_of_gradients(ctx, y, x, all);
 }
 Test(attention, differentiates_twice) {
     if (few_kernels()) cr_skip_test("many kernels: not where each takes long to compile");
@@ -397,10 +403,9 @@ static clef_tensor *second_by_hand(clef_context *ctx, second what, clef_tensor *
     return clef_matmul(clef_softmax(s, 3), v);
 }
 
-/* Of the sum of the squares of the first gradients of a sum of squares. */
 static void second_with(clef_context *ctx, second what, bool by_hand, double *all[3]) {
     const int heads[] = {SECOND_H, what == SHARED_KEYS ? 1 : SECOND_H, what == SHARED_KEYS ? 1 : SECOND_H};
-    clef_tensor *x[3], *wide[3], *dx[3], *ddx[3];
+    clef_tensor *x[3], *wide[3];
     for (int i = 0; i < 3; i++) {
         int rows = i ? SECOND_K : SECOND_Q;
         double *v = spread(SECOND_B * heads[i] * rows * 8, -1, 1, 3 + (uint64_t)i);
@@ -410,11 +415,7 @@ static void second_with(clef_context *ctx, second what, bool by_hand, double *al
     }
     clef_attention_options o = second_options(ctx, what);
     clef_tensor *y = by_hand ? second_by_hand(ctx, what, wide[0], wide[1], wide[2]) : clef_attention(x[0], x[1], x[2], &o);
-    cr_assert_eq(clef_grad(clef_sum(clef_square(y), NULL, 0, false), CLEF_NONE, x, 3, true, dx), CLEF_OK, "%s", clef_error(ctx));
-    clef_tensor *sum = clef_sum(clef_square(dx[0]), NULL, 0, false);
-    for (int i = 1; i < 3; i++) sum = clef_add(sum, clef_sum(clef_square(dx[i]), NULL, 0, false));
-    cr_assert_eq(clef_grad(sum, CLEF_NONE, x, 3, false, ddx), CLEF_OK, "%s", clef_error(ctx));
-    for (int i = 0; i < 3; i++) all[i] = numbers(ddx[i]), clef_release(x[i]);
+    gradients_of_gradients(ctx, y, x, all);
 }
 
 Test(attention, differentiates_twice_with_options) {
