@@ -4,16 +4,16 @@
    A work-group owns a tile of C: GM × GN sub-groups of 32 work-items, RM × RN elements each, in fragments of 16 × 8 that stay in
    registers.  It goes along k in blocks of TK, which tile.h tells.  A block lies in local memory as its operand does in global memory,
    along k or across, so that both are reached in eights.  Rows of a block are PAD longer than they need be, or those of one fragment would
-   meet in one bank.
+   meet in one bank.  With STAGES, copies to local memory go on by themselves (COPY_EIGHT), and no register holds what is on its way.
 
    Results go through local memory in slabs of 16 rows for each sub-group, so that neighbouring work-items write neighbouring fours.
    Splits are gathered by finish (pack.cl).
 
-   Knobs: GM, GN; RM (32), RN (16 or 32); TK a multiple of 16, PAD (8: eights stay whole); what a work-item loads of a block of
-   A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8 or 16; A_ALONG, B_ALONG: neighbouring work-items load neighbours
+   Knobs: GM, GN; RM (32 or 64), RN (16 or 32); TK a multiple of 16, PAD (8: eights stay whole); what a work-item loads of a block of
+   A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8, 16 or 32; STAGES (1; more with FLAT alone); A_ALONG, B_ALONG: neighbouring work-items load neighbours
    along k, else along m or n; A_WIDTH, B_WIDTH: 8 where these come in whole eights, else 1; IN: f16 or bf16, storage of A and B;
    FLAT: k is one level (both widths are 8); OUT: f32, f16 or bf16, storage of C and bias; PTX: see matrix_unit.h.
-   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RN=16 TK=32; FLAT=1. */
+   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RN=16 TK=32; FLAT=1; FLAT=1 GM=2 GN=2 RM=64 TK=32 STAGES=3. */
 #ifndef IN
 #define IN f16
 #endif
@@ -53,6 +53,9 @@
 #ifndef FLAT
 #define FLAT 0
 #endif
+#ifndef STAGES
+#define STAGES 1
+#endif
 #include "common.h"
 #include "args.h"
 #define A_IN IN
@@ -60,7 +63,11 @@
 #define W 4
 #define RESULT OUT
 #include "epilogue.h"
+#if RM == 64
+#define MR 4
+#else
 #define MR 2
+#endif
 #if RN == 32
 #define NV 4
 #define COLUMN_PAIRS(X) X(0, 1) X(2, 3)
@@ -73,7 +80,12 @@
 #define TILES_N NV
 #include "matrix_unit.h"
 
-#define TILE_KERNEL KERNEL_WITH(__attribute__((reqd_work_group_size(ITEMS, 1, 1))), matrix, TILE_ARGS)
+#define REQUIRED __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+#if STAGES > 1
+#define TILE_KERNEL KERNEL_WITH(REQUIRED, matrix_stages, TILE_ARGS)
+#else
+#define TILE_KERNEL KERNEL_WITH(REQUIRED, matrix, TILE_ARGS)
+#endif
 #define A_ELEMENT ushort
 #define B_ELEMENT ushort
 #define SUBGROUPS (GM * GN)
@@ -89,7 +101,8 @@
 #define A_CELLS CELLS(A_ALONG, TILE_M)
 #define B_CELLS CELLS(B_ALONG, TILE_N)
 #define RESULT_PITCH (TILE_N + PAD)
-#define BLOCK_BYTES ((A_CELLS + B_CELLS) * 2)
+#define BLOCK_CELLS (A_CELLS + B_CELLS)
+#define BLOCK_BYTES (STAGES * BLOCK_CELLS * 2)
 #define RESULT_BYTES (GM * 16 * RESULT_PITCH * 4)
 #define LOCAL_BYTES (BLOCK_BYTES > RESULT_BYTES ? BLOCK_BYTES : RESULT_BYTES)
 
@@ -103,19 +116,24 @@
 
 /* ---- loads ---- */
 
-/* X(lane, variable, width, i) for the loads of a share, one or two eights: whole ones or single elements. */
+/* X(lane, variable, width, i) for the loads of a share, one, two or four eights: whole ones or, of two at most, single elements. */
 #if TK * RM == 8 * 32 * GN
 #define A_SHARE 1
-#else
+#elif TK * RM == 16 * 32 * GN
 #define A_SHARE 2
+#else
+#define A_SHARE 4
 #endif
 #if TK * RN == 8 * 32 * GM
 #define B_SHARE 1
-#else
+#elif TK * RN == 16 * 32 * GM
 #define B_SHARE 2
+#else
+#define B_SHARE 4
 #endif
 #define LOADS_8_1(X, v) X(, v##0, 8, 0)
-#define LOADS_8_2(X, v) X(, v##0, 8, 0) X(, v##1, 8, 1)
+#define LOADS_8_2(X, v) LOADS_8_1(X, v) X(, v##1, 8, 1)
+#define LOADS_8_4(X, v) LOADS_8_2(X, v) X(, v##2, 8, 2) X(, v##3, 8, 3)
 #define SINGLES(X, v)                                                                                                 \
     X(.s0, v, 1, 0) X(.s1, v, 1, 1) X(.s2, v, 1, 2) X(.s3, v, 1, 3) X(.s4, v, 1, 4) X(.s5, v, 1, 5) X(.s6, v, 1, 6)      \
     X(.s7, v, 1, 7)
@@ -138,6 +156,12 @@
 #define B_CELL(i) (b_cells + CELL(B_ALONG, TILE_N, B_COLUMN, B_DEPTH) + CELL(B_ALONG, TILE_N, B_COLUMN_ON(i), B_DEPTH_ON(i)))
 #define PUT_A(lane, v, w, i) *(__local VEC(ushort, w) *)A_CELL(i) = v lane;
 #define PUT_B(lane, v, w, i) *(__local VEC(ushort, w) *)B_CELL(i) = v lane;
+/* Blocks in stages: straight into local memory, `to` elements from where it begins. */
+#define COPY(to, from, has, aligned)                                                                                  \
+    if (aligned) COPY_EIGHT(to, from, has)                                                                            \
+    else *(__local ushort8 *)(to) = (has) ? vload8(0, from) : (ushort8)(0);
+#define COPY_A(lane, v, w, i) COPY(A_CELL(i) + to, A_AT(i), HAS_A(i), IS_ALIGNED(a))
+#define COPY_B(lane, v, w, i) COPY(B_CELL(i) + to, B_AT(i), HAS_B(i), IS_ALIGNED(b))
 #define FETCH_A_ON(lane, v, w, i) FETCH_A(lane, v, w, (i) + 8)
 #define FETCH_B_ON(lane, v, w, i) FETCH_B(lane, v, w, (i) + 8)
 #define PUT_A_ON(lane, v, w, i) PUT_A(lane, v, w, (i) + 8)
@@ -149,7 +173,15 @@
 #define START_ROW(i) COLUMNS(START, i)
 #define START_SUMS                                                                                                    \
     ROWS(START_ROW)                                                                                                   \
-    ushort8 next_a0, next_a1, next_b0, next_b1;
+    ON_THEIR_WAY
+
+#if STAGES > 1
+#define ON_THEIR_WAY
+#define BLOCK_AT from
+#else
+#define ON_THEIR_WAY ushort8 next_a0, next_a1, next_b0, next_b1;
+#define BLOCK_AT 0
+#endif
 
 /* Where the lane's row of eight begins: of a fragment of A, and of two of B. */
 #define A_PLACE(i)                                                                                                    \
@@ -158,16 +190,16 @@
     CELL(B_ALONG, TILE_N, first_column + j * 8 + lane / 16 * 8 + (B_ALONG ? lane % 8 : 0), l + lane / 8 % 2 * 8 + (B_ALONG ? 0 : lane % 8))
 #define NAME_A(i) NAME_BLOCKS(i, A_PLACE(i))
 #define NAME_B(j, n) NAME_BLOCKS(MR + j / 2, B_PLACE(j))
-#define TAKE_A(i) uint4 a##i = LOAD_BLOCKS(i, A_ALONG, a_cells, A_PLACE(i)); SHOW_A(i, a##i)
+#define TAKE_A(i) uint4 a##i = LOAD_BLOCKS(i, A_ALONG, a_cells + BLOCK_AT, A_PLACE(i)); SHOW_A(i, a##i)
 #define TAKE_B(j, n)                                                                                                  \
-    uint4 both##j = LOAD_BLOCKS(MR + j / 2, B_ALONG, b_cells, B_PLACE(j));                                            \
+    uint4 both##j = LOAD_BLOCKS(MR + j / 2, B_ALONG, b_cells + BLOCK_AT, B_PLACE(j));                                 \
     uint2 b##j = both##j.lo, b##n = both##j.hi;                                                                       \
     SHOW_B(j, b##j)                                                                                                   \
     SHOW_B(n, b##n)
 #define MULTIPLY(i, j) MULTIPLY_FRAGMENTS(c##i##_##j, i, a##i, j, b##j)
 #define MULTIPLY_ROW(i) COLUMNS(MULTIPLY, i)
 #define MULTIPLY_BLOCK                                                                                                \
-    for (int l = 0; l < TK; l += 16) {                                                                                \
+    _Pragma("unroll") for (int l = 0; l < TK; l += 16) {                                                              \
         ROWS(NAME_A)                                                                                                  \
         COLUMN_PAIRS(NAME_B)                                                                                          \
         MEET()                                                                                                        \

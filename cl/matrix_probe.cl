@@ -15,7 +15,15 @@ void matrix_probe(__global const ushort *a_halves, __global const ushort *b_halv
     __local uint4 straight[16 * ROW / 8], crossed[16 * ROW / 8], columns_b[8 * ROW / 8];
     __local ushort *a_cells = (__local ushort *)straight, *across = (__local ushort *)crossed, *b_cells = (__local ushort *)columns_b;
     for (int i = lane; i < 16 * 16; i += LANES) a_cells[i / 16 * ROW + i % 16] = across[i % 16 * ROW + i / 16] = a_halves[i];
-    for (int i = lane; i < 8 * 16; i += LANES) b_cells[i / 16 * ROW + i % 16] = b_halves[i];
+    /* Half of the work-items copy B, the others zeros to where there are none. */
+    __local uint4 cleared[LANES / 2];
+    bool has = lane < LANES / 2;
+    if (!has) cleared[lane - LANES / 2] = (uint4)(1);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    __local ushort *to = has ? b_cells + lane / 2 * ROW + lane % 2 * 8 : (__local ushort *)(cleared + (lane - LANES / 2));
+    COPY_EIGHT(to, b_halves + lane % 16 * 8, has)
+    END_COPIES()
+    AWAIT_COPIES(0)
     int a_at = (lane / 8 % 2 * 8 + lane % 8) * ROW + lane / 16 * 8, across_at = (lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * 8,
         b_at = lane % 8 * ROW + lane / 8 % 2 * 8;
     NAME_BLOCKS(0, a_at)
@@ -29,7 +37,7 @@ void matrix_probe(__global const ushort *a_halves, __global const ushort *b_halv
     SHOW_B(0, columns)
     MEET()
     MULTIPLY_FRAGMENTS(sum, 0, rows, 0, columns)
-    if (any(rows != again) || both.s0 != both.s2 || both.s1 != both.s3) sum = (float4)(NAN);
+    if (any(cleared[lane % (LANES / 2)] != (uint4)(0)) || any(rows != again) || both.s0 != both.s2 || both.s1 != both.s3) sum = (float4)(NAN);
     C_AT(0) = sum.s0;
     C_AT(1) = sum.s1;
     C_AT(2) = sum.s2;

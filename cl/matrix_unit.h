@@ -8,8 +8,10 @@
    one row, that of block lane / 8 and number lane % 8, and gets of every block the pair lane % 4 of row lane / 4; or, where blocks lie
    crossed, of column lane / 4.
 
+   Elements may also be on their way from global to local memory by themselves, while work-items multiply others.
+
    With PTX: mma.sync.aligned.m16n8k16 of NVIDIA's PTX ISA 7.0 (section "Matrix Fragments for mma.m16n8k16"), which devices of compute
-   capability 8.0 and later have, and ldmatrix.x4.  Else fragments and places of rows go through local memory, EXCHANGE numbers for each
+   capability 8.0 and later have, ldmatrix.x4 and cp.async.  Else copies are done at once, and fragments and places of rows go through local memory, EXCHANGE numbers for each
    32: on any device and slow, to show that what holds and names them does so rightly.  IN: f16 or bf16. */
 #ifndef IN
 #define IN f16
@@ -25,6 +27,10 @@ enum { LANES = 32 };
 /* LOAD_BLOCKS(n, along, cells, at), a uint4: the n-th of those that were named, by NAME_BLOCKS(n, at) before a MEET(); at: of the
    lane's row in cells; along: rows lie along k, else blocks are crossed. */
 #define LOAD_BLOCKS(n, along, cells, at) CAT(LOAD_BLOCKS_, along)(n, cells, at)
+
+/* COPY_EIGHT(to, from, has) copies eight elements of 16 bits to local memory, or zeros; both addresses are multiples of 16 bytes.
+   END_COPIES(): those since the last one are a set.  AWAIT_COPIES(n): all sets of this work-item but the last n have arrived; others
+   see them after a barrier. */
 
 /* MULTIPLY_FRAGMENTS(c, i, a, j, b) after SHOW_A(i, a) and SHOW_B(j, b) of all that it will be called with, between two
    MEET(), which all work-items of a group must come to. */
@@ -50,6 +56,12 @@ static float4 multiply_fragments(uint4 a, uint2 b, float4 c) {
     }
 LOADS(load_blocks, "")
 LOADS(load_crossed, ".trans")
+static void copy_eight(__local ushort *to, __global const ushort *from, bool has) {
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)to), "l"(from), "r"(has ? 16 : 0) : "memory");
+}
+#define COPY_EIGHT(to, from, has) copy_eight(to, from, has);
+#define END_COPIES() __asm__ volatile("cp.async.commit_group;" : : : "memory");
+#define AWAIT_COPIES(n) __asm__ volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
 #define NAME_BLOCKS(n, at)
 #define LOAD_BLOCKS_1(n, cells, at) load_blocks((cells) + (at))
 #define LOAD_BLOCKS_0(n, cells, at) load_crossed((cells) + (at))
@@ -59,6 +71,9 @@ LOADS(load_crossed, ".trans")
 #define MEET()
 #define MULTIPLY_FRAGMENTS(c, i, a, j, b) c = multiply_fragments(a, b, c);
 #else
+#define COPY_EIGHT(to, from, has) *(__local ushort8 *)(to) = (has) ? *(__global const ushort8 *)(from) : (ushort8)(0);
+#define END_COPIES()
+#define AWAIT_COPIES(n)
 enum { PAIRS_A = 16 * 8, PAIRS_B = 8 * 8 };
 #define PLACES(tiles_m, tiles_n) ((tiles_m) * PAIRS_A + (tiles_n) * PAIRS_B)
 #define EXCHANGE(tiles_m, tiles_n) (PLACES(tiles_m, tiles_n) + ((tiles_m) + ((tiles_n) + 1) / 2) * LANES)

@@ -7,11 +7,18 @@
    FLAT, k is one level, and the address of each load stays in a register that goes on by a block.  Rows beyond M and columns beyond N
    read the first one and are not stored; beyond k both A and B are zero.
 
+   With STAGES, local memory holds so many blocks one behind the other, a ring: one is multiplied while copies fill the others.
+
    Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
    SPAN, a multiple of TK; DECLARE_BLOCKS, where blocks lie in local memory, and a work-item's place; START_SUMS, its sums and registers;
    A_LOADS(X) and B_LOADS(X), X for each of its loads, X being FETCH_A, FETCH_B (into registers), PUT_A, PUT_B (into local memory), BEGIN_A,
-   BEGIN_B, MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load); MULTIPLY_BLOCK and STORE_TILE. */
+   BEGIN_B, MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load); MULTIPLY_BLOCK and STORE_TILE.  With STAGES also BLOCK_CELLS, elements
+   of a block in local memory, X for COPY_A and COPY_B (from global memory to `to`, an element of the ring), END_COPIES and AWAIT_COPIES
+   (matrix_unit.h); MULTIPLY_BLOCK takes the block at `from`. */
 #include "tile.args"
+#ifndef STAGES
+#define STAGES 1
+#endif
 
 /* Where in a block a work-item's first load of `width` elements begins, row (of A's rows or B's columns) and depth, and how much
    further its i-th does: that is a constant, which costs no register. */
@@ -80,6 +87,18 @@
         B_LOADS(FETCH_B)                                                                         \
     }
 
+#define COPY_BLOCK                                                                               \
+    {                                                                                            \
+        if (k < k_end) {                                                                         \
+            A_LOADS(COPY_A)                                                                      \
+            B_LOADS(COPY_B)                                                                      \
+            NEXT_BLOCK                                                                           \
+        }                                                                                        \
+        END_COPIES()                                                                             \
+        k += TK;                                                                                 \
+    }
+#define NEXT_STAGE(at) at = at == (STAGES - 1) * BLOCK_CELLS ? 0 : at + BLOCK_CELLS;
+
 /* What a work-group's stores will want, kept in local memory: registers are for sums. */
 typedef struct { long c, bias; int m0, n0; } place;
 
@@ -110,6 +129,18 @@ TILE_KERNEL {
 
     START_SUMS
     FIND_ADDRESSES
+#if STAGES > 1
+    int from = 0, to = 0;
+    for (; to < (STAGES - 1) * BLOCK_CELLS; to += BLOCK_CELLS) COPY_BLOCK
+    PLAIN_LOOP while (k - (STAGES - 1) * TK < k_end) {
+        AWAIT_COPIES(STAGES - 2)
+        barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and the one before is done with: copies take its place */
+        COPY_BLOCK
+        MULTIPLY_BLOCK
+        NEXT_STAGE(from)
+        NEXT_STAGE(to)
+    }
+#else
     SPANS {
         FIND_DEPTHS
         FETCH_BLOCK
@@ -124,6 +155,7 @@ TILE_KERNEL {
             MULTIPLY_BLOCK
         }
     }
+#endif
     m0 = kept.m0;
     n0 = kept.n0;
     bias += kept.bias;

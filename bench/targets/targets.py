@@ -135,8 +135,9 @@ def per_multiply(kernel, name, knobs):
     """Instructions issued, and bytes of local memory read by a work-item, for each of the instructions that multiply.  The loop along k
     is run once for TK: it is the main loop where the compiler unrolled what multiplies one block, else the loop around that."""
     inner = kernel["loop"]
-    here = inner.get("matrix" if name == "matrix" else "fma", 0)
-    trips = max(1, knobs["TK"] * knobs["RM"] * knobs["RN"] / (16 * 16 * 8 if name == "matrix" else 1) / here)
+    by_units = name.startswith("matrix")
+    here = inner.get("matrix" if by_units else "fma", 0)
+    trips = max(1, knobs["TK"] * knobs["RM"] * knobs["RN"] / (16 * 16 * 8 if by_units else 1) / here)
     issued = sum((kernel["around"] if trips > 1 else inner).values()) + (trips - 1) * sum(inner.values())
     return issued / (trips * here), 16 * inner.get("local128", 0) / here
 

@@ -24,26 +24,27 @@ enum {
 static const double PLAIN_EFFICIENCY = 0.7, MATRIX_EFFICIENCY = 4; /* matrix units do more than the peak of the others */
 
 /* Parts of C that a group makes, and elements in each: a work-item's, or those of a matrix unit; depth: of a block along k; price: of an
-   element, in those of the largest tile, which reads least. */
+   element, in those of the largest tile, which reads least; stages: blocks in local memory at a time. */
 typedef struct shape {
     int gm, gn, rm, rn, depth;
     double price;
+    int stages;
 } shape;
 
 /* Of either kernel.  Tuning results know shapes by their place, from 1. */
 typedef struct method {
-    const char *file, *kernel;
+    const char *file, *kernel, *in_stages; /* kernel: of one block at a time */
     const clef__family *family;
     int items; /* for a part */
     int pad;   /* elements that a row of a block is longer in local memory */
     int wide;  /* elements of a wide load */
     int span;  /* blocks whose depths are found at a time: SPAN of the kernels */
     int n_shapes;
-    shape shape[6];
+    shape shape[8];
 } method;
 
 static const clef__knob tile_knobs[] = {
-    [CLEF__TILE_SHAPE] = {"shape", true, {1, 2, 3, 4, 5, 6}}, /* a row of the tables below */
+    [CLEF__TILE_SHAPE] = {"shape", true, {1, 2, 3, 4, 5, 6, 7, 8}}, /* a row of the tables below */
     [CLEF__TILE_SPLITS] = {"splits", false, {1, 2, 4, 8, 16, 32}},
     [CLEF__TILE_LIBRARY] = {"library", false, {1}},
 };
@@ -51,7 +52,7 @@ static const clef__knob tile_knobs[] = {
 /* clang-format off */
 #define TILE(shape, splits) {"gpu_64 gpu gpu_16", {{shape, splits}}}
 static const clef__knob_seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0), TILE(4, 0), TILE(5, 0), TILE(6, 0),
-                                        TILE(0, 2), TILE(0, 4), TILE(0, 8), TILE(1, 4), TILE(5, 4)};
+                                        TILE(7, 0), TILE(8, 0), TILE(0, 2), TILE(0, 4), TILE(0, 8), TILE(1, 4), TILE(5, 4)};
 /* clang-format on */
 
 const clef__family clef__tile_family = {.name = "tile",
@@ -72,11 +73,13 @@ const clef__family clef__matrix_family = {.name = "matrix",
 /* clang-format off */
 static const method plain = {
     .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .pad = 4, .wide = 4, .span = 32, .n_shapes = 6,
-    .shape = {{16, 16, 8, 8, 8, 1}, {16, 8, 8, 8, 8, 1.15}, {8, 16, 8, 8, 8, 1.15}, {8, 16, 8, 4, 8, 1.4}, {8, 8, 4, 4, 8, 2.2}, {16, 16, 8, 8, 16, 0.99}}};
+    .shape = {{16, 16, 8, 8, 8, 1, 1}, {16, 8, 8, 8, 8, 1.15, 1}, {8, 16, 8, 8, 8, 1.15, 1}, {8, 16, 8, 4, 8, 1.4, 1}, {8, 8, 4, 4, 8, 2.2, 1},
+              {16, 16, 8, 8, 16, 0.99, 1}}};
 static const method by_matrix_units = {
-    .file = "matrix.cl", .kernel = "matrix", .family = &clef__matrix_family, .items = LANES, .pad = 8, .wide = 8,
-    .span = 16, .n_shapes = 5,
-    .shape = {{4, 4, 32, 32, 64, 1}, {4, 2, 32, 32, 32, 1.2}, {2, 4, 32, 32, 32, 1.2}, {2, 2, 32, 32, 32, 1.35}, {1, 2, 32, 16, 32, 2}}};
+    .file = "matrix.cl", .kernel = "matrix", .in_stages = "matrix_stages", .family = &clef__matrix_family, .items = LANES, .pad = 8, .wide = 8,
+    .span = 16, .n_shapes = 8,
+    .shape = {{4, 4, 32, 32, 64, 1, 1}, {4, 2, 32, 32, 32, 1.2, 1}, {2, 4, 32, 32, 32, 1.2, 1}, {2, 2, 32, 32, 32, 1.35, 1}, {1, 2, 32, 16, 32, 2, 1},
+              {2, 4, 64, 32, 32, 0.5, 2}, {2, 2, 64, 32, 32, 0.55, 2}, {2, 2, 32, 32, 32, 0.8, 3}}};
 /* clang-format on */
 
 /* How one product is partitioned. */
@@ -113,23 +116,25 @@ static size_t plain_bytes(const shape *s, size_t element) {
     return (size_t)s->depth * (size_t)(s->gm * s->rm + s->gn * s->rn + 2 * plain.pad) * element;
 }
 
-/* What cl/matrix.cl keeps there: a block, in the longer way for it to lie, or a slab of results; and what stands in for units. */
+/* What cl/matrix.cl keeps there: its blocks, in the longer way for them to lie, or a slab of results; and what stands in for units. */
 static size_t matrix_bytes(const shape *s, bool emulated) {
     int m = s->gm * s->rm, n = s->gn * s->rn, pad = by_matrix_units.pad;
-    size_t block = (size_t)(m + n) * (size_t)(s->depth + pad) * 2, slab = (size_t)(s->gm * 16 * (n + pad)) * 4;
+    size_t blocks = (size_t)s->stages * (size_t)(m + n) * (size_t)(s->depth + pad) * 2, slab = (size_t)(s->gm * 16 * (n + pad)) * 4;
     size_t exchange = (size_t)(s->gm * s->gn) * (size_t)(s->rm / 16 * NUMBERS_A + s->rn / 8 * NUMBERS_B) * 4;
-    return (block > slab ? block : slab) + (emulated ? exchange : 0);
+    return (blocks > slab ? blocks : slab) + (emulated ? exchange : 0);
 }
 
-/* With blocks of 16 and addresses from tables, tile.cl would want more than 128 registers. */
+/* With blocks of 16 and addresses from tables, tile.cl would want more than 128 registers.  Copies in stages are of whole eights, and find
+   no depths. */
 static bool tile_fits(const clef__lowering *lw, const tiling *t, const shape *s) {
     const clef_device_info *info = clef__lower_device(lw);
     const method *by = t->by;
     size_t element = (size_t)t->element;
     int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(lw)->block / (element > 4 ? 2 : 1);
-    size_t tables = (size_t)(m + n + 2 * by->span * s->depth + PLACE_INTS) * sizeof(int32_t);
+    size_t depths = t->flat ? 0 : 2 * (size_t)(by->span * s->depth);
+    size_t tables = ((size_t)(m + n + PLACE_INTS) + depths) * sizeof(int32_t);
     size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(s, clef__lower_matrix_unit(lw) == CLEF__EMULATED);
-    if (by == &plain && s->depth > 8 && !t->flat) return false;
+    if (!t->flat && (s->stages > 1 || (by == &plain && s->depth > 8))) return false;
     return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
 
@@ -225,13 +230,14 @@ static void define(const clef__lowering *lw, const clef__gemm *g, const tiling *
         clef__launch_define(lw, "B_IN", "%s", clef__token(g->b.dtype));
     } else {
         clef__launch_define(lw, "IN", "%s", clef__token(g->a.dtype));
+        clef__launch_define(lw, "STAGES", "%d", t->shape->stages);
         if (clef__lower_matrix_unit(lw) == CLEF__PTX) clef__launch_define(lw, "PTX", "1");
     }
 }
 
 static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling *t, int64_t split_stride) {
     size_t items = items_of(t->by, t->shape), groups = (size_t)(t->tiles_m * t->tiles_n * t->batch * t->splits);
-    clef__launch_begin(lw, t->by->file, t->by->kernel);
+    clef__launch_begin(lw, t->by->file, t->shape->stages > 1 ? t->by->in_stages : t->by->kernel);
     define(lw, g, t);
     /* clang-format off */
     tile_args args = {
@@ -258,11 +264,11 @@ static void multiply_in_splits(const clef__lowering *lw, const clef__gemm *g, co
 
 /* Matrix units take both operands in one half type. */
 static const method *choose_method(const clef__lowering *lw, const clef__gemm *g) {
-    const shape *smallest = &by_matrix_units.shape[by_matrix_units.n_shapes - 1];
     clef_dtype type = clef__gemm_type(g->a.dtype);
-    bool can = type != g->a.dtype && g->a.dtype == g->b.dtype && clef__lower_matrix_unit(lw);
-    const tiling least = {.by = &by_matrix_units, .element = (double)clef_dtype_size(type)};
-    return can && tile_fits(lw, &least, smallest) ? &by_matrix_units : &plain;
+    const tiling any = {.by = &by_matrix_units, .element = (double)clef_dtype_size(type)};
+    bool can = type != g->a.dtype && g->a.dtype == g->b.dtype && clef__lower_matrix_unit(lw), fits = false;
+    for (int i = 0; i < any.by->n_shapes && can; i++) fits = fits || tile_fits(lw, &any, &any.by->shape[i]);
+    return fits ? &by_matrix_units : &plain;
 }
 
 /* Joins the levels of k and chooses how operands are loaded and the tile.  False where none fits. */

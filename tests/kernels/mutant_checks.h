@@ -363,7 +363,7 @@ static void matrix_orders(void) {
 }
 
 static void matrix_eights(void) {
-    check_half(40, 48, 72, 0);
+    check_half(40, 48, 136, 0); /* more blocks along k than stages */
     check_half(40, 48, 72, 3);
 }
 

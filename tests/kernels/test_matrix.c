@@ -2,6 +2,8 @@
    half types bit for bit around the edges of fragments and tiles in every order, batches, splits, what follows, convolutions,
    operands that begin anywhere; and the probe that a device's own units have to pass.  With CLEF_TEST_MATRIX set, by the device's
    own units. ctest: cost=40 plain */
+#include "kernels/gemm.h"
+#include "plan/tuning_support.h"
 #include "runtime/runtime.h"
 #include "support/product.h"
 
@@ -64,6 +66,35 @@ Test(matrix, every_shape_of_tile) {
     check(515, 509, 37, 1, CLEF_F16);
     check(1027, 60, 37, 2, CLEF_F16);
     check(60, 1027, 37, 3, CLEF_F16);
+}
+
+/* Each shape of the table, those in stages among them: blocks fewer than stages, as many, and more; the last one whole and not. */
+Test(matrix, every_shape_gives_the_same_numbers) {
+    enum { M = 72, N = 136 };
+    static const int64_t depths[] = {8, 64, 200};
+    const char *dir = io_scratch();
+    clef_close(ctx);
+    ctx = open_or_skip(&(clef_options){.seed = 1, .profile = "gpu", .cache_dir = dir});
+    const clef__knob *shapes = &clef__matrix_family.knob[CLEF__TILE_SHAPE];
+    for (int d = small_tests() ? 2 : 0; d < 3; d++) {
+        array a = whole_array(CLEF_SHAPE(M, depths[d]), 1, 2), b = whole_array(CLEF_SHAPE(N, depths[d]), 2, 2),
+              y = array_new(CLEF_SHAPE(M, N));
+        product(a.v, depths[d], 1, b.v, 1, depths[d], y.v, M, N, depths[d], false);
+        clef_tensor *p = clef_keep(to_device(ctx, a, CLEF_F16)), *q = clef_keep(to_device(ctx, b, CLEF_F16));
+        for (int i = small_tests() ? 6 : 0; shapes->value[i]; i++) {
+            clef__knobs knobs = {.value = {[CLEF__TILE_SHAPE] = shapes->value[i]}};
+            char what[64];
+            snprintf(what, sizeof what, "shape %d, %lld deep", shapes->value[i], (long long)depths[d]);
+            cr_assert(keep_for(ctx, clef_matmul(p, clef_transpose(q, 0, 1)), "matrix", &knobs) > 0, "%s", what);
+            clef_tensor *c = clef_matmul(p, clef_transpose(q, 0, 1));
+            cr_assert(strstr(plan_text(c), " tuned"), "%s: not used in\n%s", what, plan_text(c));
+            expect_equal(c, y, what);
+            clef_end_step(ctx);
+        }
+        clef_release(p), clef_release(q);
+        free(a.v), free(b.v), free(y.v);
+    }
+    io_remove(dir);
 }
 
 Test(matrix, long_sums_are_split) {
@@ -193,6 +224,8 @@ Test(matrix, a_unit_has_to_multiply_rightly) {
          "a_at = (lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * 8"}, /* as other units have them */
         {"across_at = (lane / 16 * 8 + lane % 8) * ROW", "across_at = (lane / 16 * 8) * ROW"},
         {"columns = both.lo", "columns = both.lo.yx"},
+        {"lane % 16 * 8, has)", "lane % 16 * 8, true)"},
+        {"COPY_EIGHT(to, b_halves + lane % 16 * 8", "COPY_EIGHT(to, b_halves + lane / 2 * 8"},
         {"both.s1 != both.s3", "both.s1 == both.s3"},
         {"C_AT(2) = sum.s2;", "C_AT(2) = sum.s1;"},
         {"float4 sum = (float4)(C_AT(0)", "float4 sum = (float4)(0"},

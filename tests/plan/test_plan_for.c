@@ -16,7 +16,7 @@ static void note(void *user, const clef_planned_launch *launch) {
     seen *s = user;
     s->launches++;
     s->tiles += strcmp(launch->kernel, "tile") == 0;
-    s->matrices += strcmp(launch->kernel, "matrix") == 0;
+    s->matrices += strncmp(launch->kernel, "matrix", strlen("matrix")) == 0;
     s->prepared += launch->prepares;
     s->flops += launch->flops;
     s->bytes += launch->bytes;
