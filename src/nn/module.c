@@ -30,7 +30,10 @@ static void close_room(clef_context *ctx, void *state) {
 
 clef__nn *clef__nn_of(clef_context *ctx) {
     clef__nn *nn = clef__make_room_state(ctx, CLEF__ROOM_NN, sizeof *nn, close_room);
-    if (nn && nn->version == 0) nn->version = 1;
+    if (nn && nn->version == 0) {
+        nn->version = 1;
+        clef__set_whereabouts(ctx, clef__say_layer);
+    }
     return nn;
 }
 
