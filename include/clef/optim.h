@@ -115,6 +115,44 @@ CLEF_API int64_t clef_optimizer_steps(const clef_optimizer *opt);
 /* The context that owns it; NULL for NULL. */
 CLEF_API clef_context *clef_optimizer_context(const clef_optimizer *opt);
 
+/* ---- averages of weights ----
+   a is the average of a parameter p over the updates n = 1, 2, …:
+       a = p at first, then decay·a + (1 - decay)·p; with decay 0: (p_1 + … + p_n)/n
+   Often a better model than the last weights.  The first is Polyak averaging with forgetting, as in torch.optim.swa_utils.AveragedModel with
+   get_ema_multi_avg_fn, the second its default.  Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992; Izmailov
+   et al., "Averaging weights leads to wider optima and better generalization" (SWA), 2018. */
+typedef struct clef_averaged_options {
+    double decay; /* from 0 to below 1, often 0.999; 0: all updates count the same */
+    bool buffers; /* floating buffers are averaged, too; false: there are no averages of them, and the module's own are used */
+} clef_averaged_options;
+typedef struct clef_averaged clef_averaged; /* owned by the module's context */
+/* Averages of the module's present floating parameters, which begin as copies of them, on their devices, f32 (f64 for f64 parameters).  NULL
+   on failure: CLEF_INVALID for a decay out of range and for a module without floating parameters.  NULL options: all defaults.  Ranks whose
+   parameters have the same bits have averages with the same bits; not of a module whose layers are spread over ranks.
+       clef_averaged *mean = clef_averaged_new(net, &(clef_averaged_options){.decay = 0.999});  */
+CLEF_API clef_averaged *clef_averaged_new(clef_module *module, const clef_averaged_options *options);
+/* Takes the present parameters into the averages, mostly after clef_step.  Does not wait; all updates but the first have one plan.  CLEF_STATE while the module
+   has the averages itself.
+       clef_step(opt);
+       clef_averaged_update(mean);  */
+CLEF_API clef_status clef_averaged_update(clef_averaged *averaged);
+/* true: gives the module the averages, to evaluate or save it, and keeps its own values aside; false: gives them back, bit for bit.  Of half
+   types the averages are rounded.  Batch norm's statistics are those of the last weights, unless .buffers is set: run the module over training
+   data in training mode to have its own.  Does nothing where it is so already.
+       clef_averaged_use(mean, true);
+       clef_evaluate(net, tests, NULL, NULL, &result);
+       clef_averaged_use(mean, false);  */
+CLEF_API clef_status clef_averaged_use(clef_averaged *averaged, bool use);
+/* Updates so far, those before a checkpoint included; 0 for NULL. */
+CLEF_API int64_t clef_averaged_updates(const clef_averaged *averaged);
+/* For checkpoints (clef_checkpoint.averaged does it): how many averages there are, average i, named as its parameter, and the number of
+   updates, which is put back after the averages were assigned. */
+CLEF_API int clef_averaged_tensors(const clef_averaged *averaged);
+CLEF_API clef_named_tensor clef_averaged_tensor(const clef_averaged *averaged, int i);
+CLEF_API void clef_averaged_set(clef_averaged *averaged, int64_t updates);
+/* The context that owns it; NULL for NULL. */
+CLEF_API clef_context *clef_averaged_context(const clef_averaged *averaged);
+
 /* ---- clipping, before clef_step ---- */
 /* g *= min(1, max_norm / (‖all g‖₂ + 1e-6)); returns the norm before clipping as a temporary scalar (0
    without gradients).  NULL and CLEF_INVALID unless max_norm ≥ 0.  Pascanu, Mikolov and Bengio, "On the

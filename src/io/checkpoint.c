@@ -1,6 +1,6 @@
 /* checkpoint.c — training state as one safetensors file.
 
-   Tensors: "model." + name, "optimizer." + name.  Everything else is metadata, as text that comes back bit for bit
+   Tensors: "model." + name, "optimizer." + name, "averaged." + name.  Everything else is metadata, as text that comes back bit for bit
    (clef__exact, clef__decimal): see the tables below.  "clef.checkpoint" marks the file and holds the format's
    number: 2; files of format 1 have no checksum and say nothing of the device.  Loading checks and uploads everything,
    and hears whether its caller wants it, before it changes anything. */
@@ -18,10 +18,11 @@ enum { SHARES_MOST = 256 };
 
 /* All numbers of a checkpoint.  `present`: which parts the file or the caller has. */
 typedef struct state {
-    bool optimizer_present, schedule_present, loader_present;
+    bool optimizer_present, schedule_present, loader_present, averaged_present;
     clef_optimizer_state optimizer;
     clef_schedule_state schedule;
     clef_loader_state loader;
+    int64_t updates; /* of the averages */
     struct shares {
         int64_t of[SHARES_MOST];
         int n; /* 0: none */
@@ -31,7 +32,7 @@ typedef struct state {
     double metric;
 } state;
 
-typedef enum part { ALWAYS, OPTIMIZER, SCHEDULE, LOADER } part;
+typedef enum part { ALWAYS, OPTIMIZER, SCHEDULE, LOADER, AVERAGED } part;
 typedef enum kind { WHOLE, COUNT, REAL } kind;              /* int64_t, uint64_t, double */
 typedef enum range { ANY, COUNTED, FINITE, ORDERED } range; /* COUNTED: 0 to 2⁶² (it is counted on); ORDERED: not NaN */
 
@@ -55,6 +56,7 @@ static const struct field {
     {"loader.epoch", LOADER, WHOLE, COUNTED, offsetof(state, loader.epoch)},
     {"loader.batch", LOADER, WHOLE, COUNTED, offsetof(state, loader.batch)},
     {"loader.seed", LOADER, COUNT, ANY, offsetof(state, loader.seed)},
+    {"averaged.updates", AVERAGED, WHOLE, COUNTED, offsetof(state, updates)},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 static const char shares_key[] = "loader.shares", layouts_key[] = "memory.order";
@@ -74,7 +76,7 @@ static bool in_range(const state *s, const struct field *field) {
 
 static bool has_part(const state *s, part which) {
     return which == ALWAYS || (which == OPTIMIZER && s->optimizer_present) || (which == SCHEDULE && s->schedule_present) ||
-           (which == LOADER && s->loader_present);
+           (which == LOADER && s->loader_present) || (which == AVERAGED && s->averaged_present);
 }
 
 static clef__number format_field(const state *s, const struct field *field) {
@@ -91,23 +93,44 @@ static bool parse_field(state *s, const struct field *field, const char *text) {
     return clef__parse_unsigned(text, (uint64_t *)at);
 }
 
-/* ---- the tensors of model and optimizer in one list ---- */
+/* ---- the tensors of model, optimizer and averages in one list ---- */
+typedef enum owner { MODEL, OPTIMIZER_STATES, AVERAGES, OWNERS } owner;
+static const char *const prefixes[OWNERS] = {"model.", "optimizer.", "averaged."};
 typedef struct roster {
-    clef_named_tensor *entry; /* first those of the model */
-    int models, n;
+    clef_named_tensor *entry;
+    int first[OWNERS + 1]; /* entry of each owner; the last one: of nobody */
+    int n;
 } roster;
+
+static int count_of(const roster *r, owner o) { return r->first[o + 1] - r->first[o]; }
+
+static owner owner_of(const roster *r, int i) {
+    owner o = MODEL;
+    while (i >= r->first[o + 1]) o++;
+    return o;
+}
+
+static clef_named_tensor tensor_of(const clef_checkpoint *what, owner o, int i, bool gather) {
+    switch (o) {
+    case MODEL: return clef_module_tensor(what->module, i);
+    case OPTIMIZER_STATES: return clef__optimizer_whole(what->optimizer, i, gather);
+    default: return clef_averaged_tensor(what->averaged, i);
+    }
+}
 
 /* Optimizer states that are cut over ranks as wholes; gather: with their values. */
 static bool make_roster(roster *r, const clef_checkpoint *what, bool gather, clef__report *report) {
-    *r = (roster){.models = what->module ? clef_module_tensors(what->module) : 0};
-    r->n = r->models + (what->optimizer ? clef_optimizer_tensors(what->optimizer) : 0);
+    const int count[OWNERS] = {clef_module_tensors(what->module), clef_optimizer_tensors(what->optimizer),
+                               clef_averaged_tensors(what->averaged)};
+    for (int o = 0; o < OWNERS; o++) r->first[o + 1] = r->first[o] + count[o];
+    r->n = r->first[OWNERS];
     r->entry = clef__calloc((size_t)r->n, sizeof *r->entry);
     if (!r->entry) return clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n), false;
     for (int i = 0; i < r->n; i++) {
-        r->entry[i] =
-            i < r->models ? clef_module_tensor(what->module, i) : clef__optimizer_whole(what->optimizer, i - r->models, gather);
+        owner o = owner_of(r, i);
+        r->entry[i] = tensor_of(what, o, i - r->first[o], gather);
         if (!r->entry[i].name || !r->entry[i].tensor)
-            return clef__report_set(report, CLEF_STATE, "tensor %d of model and optimizer is not to be had", i), false;
+            return clef__report_set(report, CLEF_STATE, "tensor %d of model, optimizer and averages is not to be had", i), false;
     }
     return true;
 }
@@ -126,19 +149,6 @@ static bool gather_elsewhere(const clef_checkpoint *what, clef__report *report) 
     clef_status status = clef__group_settle(group);
     if (status != CLEF_OK) clef__report_set(report, status, "the states of the optimizer are not to be gathered");
     return true;
-}
-
-static void write_roster(const char *path, roster *r, const char *const *metadata, clef__report *report) {
-    char **names = clef__calloc((size_t)r->n, sizeof *names);
-    bool named = names != NULL;
-    for (int i = 0; named && i < r->n; i++) {
-        names[i] = clef__asprintf("%s%s", i < r->models ? "model." : "optimizer.", r->entry[i].name);
-        r->entry[i].name = names[i];
-        named = names[i] != NULL;
-    }
-    if (named) clef__write_tensors(path, r->entry, r->n, metadata, report);
-    else clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n);
-    free_names(names, r->n);
 }
 
 /* What is not UTF-8 becomes '?': a note may hold anything, such as the bytes of a file's name. */
@@ -215,6 +225,8 @@ static state current_state(clef_context *ctx, const clef_checkpoint *what) {
     state s = {.optimizer_present = what->optimizer != NULL,
                .schedule_present = what->schedule != NULL,
                .loader_present = what->loader != NULL,
+               .averaged_present = what->averaged != NULL,
+               .updates = clef_averaged_updates(what->averaged),
                .random = clef_random_get(ctx),
                .epoch = what->epoch,
                .metric = what->metric};
@@ -253,6 +265,30 @@ static bool add_numbers(pairs *p, const state *s, clef__report *report) {
     return report->status == CLEF_OK;
 }
 
+/* Their names in the file, as a new array; NULL after a report. */
+static char **name_roster(roster *r, clef__report *report) {
+    char **names = clef__calloc((size_t)r->n, sizeof *names);
+    for (int i = 0; names && i < r->n; i++) {
+        names[i] = clef__asprintf("%s%s", prefixes[owner_of(r, i)], r->entry[i].name);
+        r->entry[i].name = names[i];
+        if (names[i]) continue;
+        free_names(names, r->n);
+        names = NULL;
+    }
+    if (!names) clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n);
+    return names;
+}
+
+/* With how they lie in memory. */
+static void write_roster(const char *path, roster *r, pairs *p, clef__report *report) {
+    char **names = name_roster(r, report);
+    char *layouts = names ? clef__layouts_text(r->entry, r->n, report) : NULL;
+    if (layouts && *layouts) add_pair(p, layouts_key, layouts);
+    if (layouts) clef__write_tensors(path, r->entry, r->n, p->text, report);
+    clef__free(layouts);
+    free_names(names, r->n);
+}
+
 static clef_status save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
     clef__report report = {0};
     char note[sizeof what->note_out];
@@ -265,27 +301,29 @@ static clef_status save(clef_context *ctx, const char *path, const clef_checkpoi
     add_pair(&p, "device", made.text);
     if (add_numbers(&p, &s, &report) && clean_note(what->note ? what->note : "", note, sizeof note, &report) &&
         make_roster(&r, what, true, &report) && !gather_elsewhere(what, &report)) {
-        char *layouts = clef__layouts_text(r.entry, r.n, r.models, &report);
         add_pair(&p, "note", note);
-        if (layouts && *layouts) add_pair(&p, layouts_key, layouts);
-        if (layouts) write_roster(path, &r, p.text, &report);
-        clef__free(layouts);
+        write_roster(path, &r, &p, &report);
     }
     clef__free(r.entry);
     return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(ctx, "checkpoint_save", path, &report);
 }
 
 /* Can a description be used at all? */
-static bool is_usable(const char *op, clef_context *ctx, const clef_checkpoint *what) {
-    if (!ctx || !what) clef__fail(ctx, CLEF_INVALID, "%s: context or description is NULL", op);
-    else if (what->group && what->group->ctx != ctx)
-        clef__fail(ctx, CLEF_INVALID, "%s: the group belongs to another context; each rank has its own", op);
-    else return true;
-    return false;
+static clef_status check(const char *op, clef_context *ctx, const clef_checkpoint *what) {
+    if (!ctx || !what) return clef__fail(ctx, CLEF_INVALID, "%s: context or description is NULL", op);
+    if (what->group && what->group->ctx != ctx)
+        return clef__fail(ctx, CLEF_INVALID, "%s: the group belongs to another context; each rank has its own", op);
+    if (what->averaged && clef__averaged_in_use(what->averaged))
+        return clef__fail(ctx, CLEF_STATE,
+                          "%s: the module has the averaged weights; give it back its own first, with "
+                          "clef_averaged_use(averaged, false)",
+                          op);
+    return CLEF_OK;
 }
 
 clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
-    if (!is_usable("checkpoint_save", ctx, what)) return CLEF_INVALID;
+    clef_status status = check("checkpoint_save", ctx, what);
+    if (status) return status;
     bool writes = clef_group_rank(what->group) == 0, gathers = what->optimizer && clef__optimizer_is_cut(what->optimizer);
     return clef__group_agree(what->group, writes || gathers ? save(ctx, path, what) : CLEF_OK);
 }
@@ -323,7 +361,7 @@ static bool check_file(loading *l) {
 }
 
 static bool read_state(loading *l, const clef_checkpoint *what) {
-    l->s = (state){what->optimizer != NULL, what->schedule != NULL, what->loader != NULL, .epoch = 0};
+    l->s = (state){what->optimizer != NULL, what->schedule != NULL, what->loader != NULL, what->averaged != NULL, .epoch = 0};
     for (int i = 0; i < FIELDS && good(l); i++) {
         if (!has_part(&l->s, fields[i].part)) continue;
         const char *text = clef__st_metadata(&l->index, fields[i].key);
@@ -342,8 +380,8 @@ static bool read_state(loading *l, const clef_checkpoint *what) {
 
 /* The optimizer's own "step": how often each parameter was updated. */
 static bool check_counts(loading *l) {
-    const clef__fill *counts = &l->fill[l->r.models];
-    bool there = l->r.n > l->r.models && counts->source->dtype == CLEF_I64;
+    const clef__fill *counts = &l->fill[l->r.first[OPTIMIZER_STATES]];
+    bool there = count_of(&l->r, OPTIMIZER_STATES) > 0 && counts->source->dtype == CLEF_I64;
     size_t bytes = there ? (size_t)(counts->source->end - counts->source->begin) : 0;
     int64_t *count = clef__alloc(bytes);
     if (!count) clef__report_set(&l->report, CLEF_MEMORY, "no memory for %zu bytes", bytes);
@@ -356,11 +394,12 @@ static bool check_counts(loading *l) {
 }
 
 static bool read_tensors(loading *l, const clef_checkpoint *what) {
-    int models = l->r.models, others = l->r.n - models;
+    const bool wanted[OWNERS] = {what->module != NULL, what->optimizer != NULL, what->averaged != NULL};
     l->fill = clef__calloc((size_t)l->r.n, sizeof *l->fill);
     if (!l->fill) return clef__report_set(&l->report, CLEF_MEMORY, "no memory for %d names", l->r.n), false;
-    if (what->module) clef__match(&l->index, "model.", l->r.entry, models, l->fill, &l->report);
-    if (what->optimizer && good(l)) clef__match(&l->index, "optimizer.", l->r.entry + models, others, l->fill + models, &l->report);
+    for (int o = 0, at; o < OWNERS && good(l); o++)
+        if (at = l->r.first[o], wanted[o])
+            clef__match(&l->index, prefixes[o], l->r.entry + at, count_of(&l->r, (owner)o), l->fill + at, &l->report);
     if (!good(l) || !check_counts(l) || clef__stage(l->ctx, &l->reader, &l->index, l->fill, l->r.n, &l->report)) return false;
     const char *layouts = clef__st_metadata(&l->index, layouts_key);
     if (layouts) clef__layouts_apply(l->ctx, layouts, l->fill, l->r.n, &l->report);
@@ -370,10 +409,11 @@ static bool read_tensors(loading *l, const clef_checkpoint *what) {
 /* Of a state that is cut over ranks, this rank keeps its part: the whole is let go at once. */
 static bool cut_states(loading *l, const clef_checkpoint *what) {
     bool is_cut = what->optimizer && clef__optimizer_is_cut(what->optimizer);
-    for (int i = l->r.models; is_cut && i < l->r.n && good(l); i++) {
-        clef__fill *fill = &l->fill[i];
-        clef_named_tensor own = clef_optimizer_tensor(what->optimizer, i - l->r.models);
-        clef_tensor *kept = clef__optimizer_part(what->optimizer, i - l->r.models, fill->value);
+    int first = l->r.first[OPTIMIZER_STATES];
+    for (int i = 0; is_cut && i < count_of(&l->r, OPTIMIZER_STATES) && good(l); i++) {
+        clef__fill *fill = &l->fill[first + i];
+        clef_named_tensor own = clef_optimizer_tensor(what->optimizer, i);
+        clef_tensor *kept = clef__optimizer_part(what->optimizer, i, fill->value);
         clef_status status = kept ? clef_eval(kept) : clef_error_status(l->ctx);
         if (status != CLEF_OK) clef__report_set(&l->report, status, "this rank's part of %s is not to be had", own.name);
         *fill = (clef__fill){own.tensor, kept, fill->source};
@@ -410,6 +450,7 @@ static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen
     }
     if (what->loader) go_on_with_shares(what->loader, &l->s.shares);
     clef__assign_all(l->fill, l->r.n);
+    if (what->averaged) clef_averaged_set(what->averaged, l->s.updates);
     if (what->schedule) clef_schedule_set(what->schedule, l->s.schedule);
     if (what->optimizer) clef_optimizer_set(what->optimizer, l->s.optimizer); /* last: its learning rate counts */
     if (what->optimizer || what->loader) clef_random_set(l->ctx, l->s.random);
@@ -485,6 +526,7 @@ clef_status clef__checkpoint_load(clef_context *ctx, const char *op, const char 
 }
 
 clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what) {
-    if (!is_usable("checkpoint_load", ctx, what)) return CLEF_INVALID;
+    clef_status status = check("checkpoint_load", ctx, what);
+    if (status) return status;
     return clef__checkpoint_load(ctx, "checkpoint_load", path, what, NULL, NULL);
 }
