@@ -47,7 +47,12 @@ CLEF_API clef_module *clef_nn_residual(clef_context *ctx, clef_module *body, cle
 /* What a module does: y from x; NULL is a failure.  `user` is what clef_module_new was given. */
 typedef clef_tensor *(*clef_forward_fn)(clef_module *module, clef_tensor *x, void *user);
 /* A module from a C function; children, parameters and buffers can be registered.  type, which is copied, is
-   its word in clef_summary; user must live as long as the context. */
+   its word in clef_summary; user must live as long as the context.
+   forward NULL: it only holds what is registered in it (clef_forward: CLEF_INVALID), so that optimizers, clef_save and checkpoints take
+   tensors that are no layer's: an image that is sought, say, as in examples/20_inverse.c.
+       clef_module *sought = clef_module_new(ctx, "parameters", NULL, NULL);
+       clef_module_add_parameter(sought, "image", x);
+       clef_optimizer *opt = clef_adam(sought, NULL);  */
 CLEF_API clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_fn forward, void *user);
 /* The same with several inputs and outputs: fills outputs[0 … m-1], which are NULL at first, from inputs[0 … n-1], of which
    some may be CLEF_NONE; anything but CLEF_OK is a failure. */

@@ -90,6 +90,8 @@ void clef__say_layer(clef_context *ctx, char *text, size_t size) {
 /* ---- one run ---- */
 static clef_status run_function(const clef__run *r) {
     clef_module *module = r->module;
+    if (!module->call && !module->forward)
+        return clef__fail(module->ctx, CLEF_INVALID, "%s: it has no forward function, only what is registered in it", module->type);
     uint64_t failures = clef__failures(module->ctx);
     clef__checkpointed_segment *segment = module->recompute ? clef__checkpointed_segment_begin(module->ctx) : NULL;
     clef_status status = CLEF_OK;
