@@ -115,6 +115,44 @@ CLEF_API int64_t clef_optimizer_steps(const clef_optimizer *opt);
 /* The context that owns it; NULL for NULL. */
 CLEF_API clef_context *clef_optimizer_context(const clef_optimizer *opt);
 
+/* ---- L-BFGS: for a loss that is the same function at every call, such as of a whole data set ----
+   It asks for the loss several times in each step, so it takes a function.  In the vector x of all parameters, with gradient g:
+       x += t·d, d = -H·g, H from the last `history` pairs s = t·d and y, the change of g, by the two-loop recursion, which begins with
+       H = (y·s)/(y·y) of the newest pair; d = -g at first
+   t is lr, in the very first iteration at most lr/Σ|g|; with strong_wolfe it is sought, from there on, for a loss that falls enough and a slope
+   that is small enough (10⁻⁴ and 0.9 in the strong Wolfe conditions).  Rules and defaults are PyTorch's (torch.optim.LBFGS).  Liu and Nocedal,
+   "On the limited memory BFGS method for large scale optimization", 1989; Nocedal and Wright, "Numerical optimization", 2006. */
+typedef struct clef_lbfgs_options {
+    double lr;               /* 0: 1 */
+    int max_iter, max_eval;  /* iterations and evaluations of one step; 0: 20, and max_iter·5/4 */
+    double tolerance_grad;   /* ends a step where no |element| of g is larger; 0: 1e-7 */
+    double tolerance_change; /* or none of t·d is, or the loss changes by less; 0: 1e-9 */
+    int history;             /* pairs, each of two vectors of the parameters' size; 0: 100 */
+    bool strong_wolfe;
+} clef_lbfgs_options;
+typedef struct clef_lbfgs clef_lbfgs; /* owned by the module's context */
+/* Makes it for the module's present floating parameters; its vectors are f32, f64 where a parameter is, and lie where the first parameter does.
+   NULL and CLEF_INVALID for a number that is negative or not finite, and for a module without parameters.  It is one rank's: gradients are not
+   averaged.
+       clef_lbfgs *opt = clef_lbfgs_new(net, &(clef_lbfgs_options){.strong_wolfe = true});  */
+CLEF_API clef_lbfgs *clef_lbfgs_new(clef_module *module, const clef_lbfgs_options *options);
+/* The loss of the present parameters, of one element, made anew by each call; NULL is a failure.  What it makes ends with the call, kept tensors
+   apart. */
+typedef clef_tensor *(*clef_closure_fn)(void *user);
+/* One step: up to max_iter iterations, each with clef_backward of one loss or more.  Waits for every loss.  *loss (may be NULL): of the first
+   evaluation, before anything moved.  Gradients are cleared.  After a failure the parameters are where the last iteration that succeeded left
+   them: CLEF_INVALID if a loss or gradient is not finite where the step begins, or after an iteration without a line search, which passes such
+   lengths by.  Its pairs are not in checkpoints: a run that is resumed gathers them anew.
+       double loss;
+       for (int i = 0; i < 10; i++) clef_lbfgs_step(opt, loss_of_all, &data, &loss);  */
+CLEF_API clef_status clef_lbfgs_step(clef_lbfgs *lbfgs, clef_closure_fn closure, void *user, double *loss);
+typedef struct clef_lbfgs_state {
+    int64_t iterations, evaluations; /* of all steps */
+    double loss;                     /* the last one that was evaluated where the parameters are, or one iteration before */
+} clef_lbfgs_state;
+/* Zeros for NULL and before the first step. */
+CLEF_API clef_lbfgs_state clef_lbfgs_get(const clef_lbfgs *lbfgs);
+
 /* ---- averages of weights ----
    a is the average of a parameter p over the updates n = 1, 2, …:
        a = p at first, then decay·a + (1 - decay)·p; with decay 0: (p_1 + … + p_n)/n

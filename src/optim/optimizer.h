@@ -127,6 +127,8 @@ bool clef__averaged_in_use(const clef_averaged *averaged);
 bool clef__averaged_has(const clef_averaged *averaged, const clef_tensor *parameter);
 void clef__averaged_free(clef_averaged *first); /* and all behind it */
 
+void clef__lbfgs_free(clef_lbfgs *first); /* and all behind it */
+
 /* average.c: from now on the optimizer's gradients are averaged over the group; false with the context's error. */
 bool clef__average_over(clef_optimizer *opt, clef_group *group);
 /* The step is over: its gradients, and the weight that was given for it. */
@@ -144,6 +146,7 @@ static inline double clef__or(double value, double otherwise) { return value != 
 typedef struct clef__optim {
     clef_optimizer *optimizers;
     clef_averaged *averaged;
+    clef_lbfgs *lbfgs;
     clef_schedule *schedules;
 } clef__optim;
 clef__optim *clef__optim_state(clef_context *ctx);
