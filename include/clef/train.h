@@ -77,6 +77,8 @@ typedef struct clef_fit_options {
     clef_pipeline *pipeline;       /* of the module: batches go through its stages; NULL: none */
     clef_averaged *averaged;       /* updated after every step of the optimizer; NULL: none */
     bool test_averaged;            /* the averages are what is tested, what best.ckpt has and what early stop puts back */
+    const clef_extra *extra;       /* n_extra values of the program's own in all checkpoints, which on_epoch may change */
+    int n_extra;
 } clef_fit_options;
 
 /* Trains the module's parameters with the optimizer, which must have been made for it or for a part of it.  *history (may be NULL)
@@ -98,6 +100,11 @@ typedef struct clef_fit_options {
    beyond the first batch's, which is divergence too.  CLEF_INTERRUPTED: *interrupt was set; last.ckpt is written.
    An error that was there before the call, or that a callback caused, is returned as it is.
        clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5}, NULL);
+
+   The program's own values (.extra) are read when a checkpoint is written and filled when a run is resumed.  With them, on_epoch comes before
+   the epoch's files are written: what it makes of them lies in last.ckpt, and a run that is killed before that repeats the epoch and the call.
+       int64_t games = 0;
+       clef_extra own[] = {{.name = "games", .whole = &games}};
 
    Averages of weights (clef_averaged_new of the same module) are in last.ckpt and epoch-N.ckpt and resumed with them.  With test_averaged the
    model in best.ckpt is the averages, and that file has no others; the module has its own weights while it is trained, in callbacks, and

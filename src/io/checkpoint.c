@@ -1,9 +1,10 @@
 /* checkpoint.c — training state as one safetensors file.
 
    Tensors: "model." + name, "optimizer." + name, "averaged." + name.  Everything else is metadata, as text that comes back bit for bit
-   (clef__exact, clef__decimal): see the tables below.  "clef.checkpoint" marks the file and holds the format's
+   (clef__exact, clef__decimal): see checkpoint_numbers.c.  "clef.checkpoint" marks the file and holds the format's
    number: 2; files of format 1 have no checksum and say nothing of the device.  Loading checks and uploads everything,
    and hears whether its caller wants it, before it changes anything. */
+#include "checkpoint_numbers.h"
 #include "data/data_internal.h"
 #include "group/group.h"
 #include "io_internal.h"
@@ -14,85 +15,7 @@
 const char clef__checkpoint_key[] = "clef.checkpoint";
 static const char format_number[] = "2", format_without_checksum[] = "1";
 
-enum { SHARES_MOST = 256 };
-
-/* All numbers of a checkpoint.  `present`: which parts the file or the caller has. */
-typedef struct state {
-    bool optimizer_present, schedule_present, loader_present, averaged_present;
-    clef_optimizer_state optimizer;
-    clef_schedule_state schedule;
-    clef_loader_state loader;
-    int64_t updates; /* of the averages */
-    struct shares {
-        int64_t of[SHARES_MOST];
-        int n; /* 0: none */
-    } shares;  /* of batches, where the loader measured them */
-    clef_random_state random;
-    int64_t epoch;
-    double metric;
-} state;
-
-typedef enum part { ALWAYS, OPTIMIZER, SCHEDULE, LOADER, AVERAGED } part;
-typedef enum kind { WHOLE, COUNT, REAL } kind;              /* int64_t, uint64_t, double */
-typedef enum range { ANY, COUNTED, FINITE, ORDERED } range; /* COUNTED: 0 to 2⁶² (it is counted on); ORDERED: not NaN */
-
-static const struct field {
-    const char *key;
-    part part;
-    kind kind;
-    range range;
-    size_t offset;
-} fields[] = {
-    {"epoch", ALWAYS, WHOLE, ANY, offsetof(state, epoch)},
-    {"metric", ALWAYS, REAL, ANY, offsetof(state, metric)},
-    {"random.seed", ALWAYS, COUNT, ANY, offsetof(state, random.seed)},
-    {"random.offset", ALWAYS, COUNT, ANY, offsetof(state, random.offset)},
-    {"optimizer.steps", OPTIMIZER, WHOLE, COUNTED, offsetof(state, optimizer.steps)},
-    {"optimizer.lr", OPTIMIZER, REAL, FINITE, offsetof(state, optimizer.lr)},
-    {"schedule.ticks", SCHEDULE, WHOLE, COUNTED, offsetof(state, schedule.ticks)},
-    {"schedule.bad", SCHEDULE, WHOLE, COUNTED, offsetof(state, schedule.bad)},
-    {"schedule.best", SCHEDULE, REAL, ORDERED, offsetof(state, schedule.best)},
-    {"schedule.lr", SCHEDULE, REAL, FINITE, offsetof(state, schedule.lr)},
-    {"loader.epoch", LOADER, WHOLE, COUNTED, offsetof(state, loader.epoch)},
-    {"loader.batch", LOADER, WHOLE, COUNTED, offsetof(state, loader.batch)},
-    {"loader.seed", LOADER, COUNT, ANY, offsetof(state, loader.seed)},
-    {"averaged.updates", AVERAGED, WHOLE, COUNTED, offsetof(state, updates)},
-};
-enum { FIELDS = sizeof fields / sizeof *fields };
-static const char shares_key[] = "loader.shares", layouts_key[] = "memory.order";
-static const int64_t largest_count = INT64_C(1) << 62;
-
-static bool is_count(int64_t n) { return n >= 0 && n <= largest_count; }
-
-static bool in_range(const state *s, const struct field *field) {
-    const char *at = (const char *)s + field->offset;
-    switch (field->range) {
-    case COUNTED: return is_count(*(const int64_t *)at);
-    case FINITE: return isfinite(*(const double *)at);
-    case ORDERED: return !isnan(*(const double *)at);
-    default: return true;
-    }
-}
-
-static bool has_part(const state *s, part which) {
-    return which == ALWAYS || (which == OPTIMIZER && s->optimizer_present) || (which == SCHEDULE && s->schedule_present) ||
-           (which == LOADER && s->loader_present) || (which == AVERAGED && s->averaged_present);
-}
-
-static clef__number format_field(const state *s, const struct field *field) {
-    const char *at = (const char *)s + field->offset;
-    if (field->kind == REAL) return clef__exact(*(const double *)at);
-    if (field->kind == WHOLE) return clef__decimal(*(const int64_t *)at);
-    return clef__unsigned(*(const uint64_t *)at);
-}
-
-static bool parse_field(state *s, const struct field *field, const char *text) {
-    char *at = (char *)s + field->offset;
-    if (field->kind == REAL) return clef__parse_exact(text, (double *)at);
-    if (field->kind == WHOLE) return clef__parse_decimal(text, (int64_t *)at);
-    return clef__parse_unsigned(text, (uint64_t *)at);
-}
-
+static const char layouts_key[] = "memory.order";
 /* ---- the tensors of model, optimizer and averages in one list ---- */
 typedef enum owner { MODEL, OPTIMIZER_STATES, AVERAGES, OWNERS } owner;
 static const char *const prefixes[OWNERS] = {"model.", "optimizer.", "averaged."};
@@ -189,47 +112,23 @@ static maker maker_of(const clef_context *ctx, const clef_checkpoint *what) {
 }
 
 /* None of a loader whose shares are the program's, or are still looked for. */
-static struct shares measured_shares(const clef_loader *loader) {
-    struct shares s = {.n = 0};
+static clef__saved_shares measured_shares(const clef_loader *loader) {
+    clef__saved_shares s = {.n = 0};
     if (!clef__loader_measures(loader) || !clef_loader_shares_fixed(loader)) return s;
-    s.n = clef_loader_shares(loader, s.of, SHARES_MOST);
-    if (s.n > SHARES_MOST) s.n = 0;
+    s.n = clef_loader_shares(loader, s.of, CLEF__SHARES_MOST);
+    if (s.n > CLEF__SHARES_MOST) s.n = 0;
     return s;
 }
 
-/* "48:16" */
-static void format_shares(const struct shares *s, char *text, size_t size) {
-    size_t used = 0;
-    text[0] = 0;
-    for (int r = 0; r < s->n && used < size; r++)
-        used += (size_t)snprintf(text + used, size - used, "%s%lld", r ? ":" : "", (long long)s->of[r]);
-}
-
-/* The file may hold anything. */
-static bool parse_shares(const char *text, struct shares *s) {
-    char number[24];
-    for (s->n = 0; s->n < SHARES_MOST; text++) {
-        size_t length = strcspn(text, ":");
-        if (length == 0 || length >= sizeof number) return false;
-        memcpy(number, text, length);
-        number[length] = 0;
-        int64_t *share = &s->of[s->n++];
-        if (!clef__parse_decimal(number, share) || *share < 0 || *share > 1000000) return false;
-        text += length;
-        if (!*text) return true;
-    }
-    return false;
-}
-
-static state current_state(clef_context *ctx, const clef_checkpoint *what) {
-    state s = {.optimizer_present = what->optimizer != NULL,
-               .schedule_present = what->schedule != NULL,
-               .loader_present = what->loader != NULL,
-               .averaged_present = what->averaged != NULL,
-               .updates = clef_averaged_updates(what->averaged),
-               .random = clef_random_get(ctx),
-               .epoch = what->epoch,
-               .metric = what->metric};
+static clef__run_numbers current_numbers(clef_context *ctx, const clef_checkpoint *what) {
+    clef__run_numbers s = {.optimizer_present = what->optimizer != NULL,
+                           .schedule_present = what->schedule != NULL,
+                           .loader_present = what->loader != NULL,
+                           .averaged_present = what->averaged != NULL,
+                           .updates = clef_averaged_updates(what->averaged),
+                           .random = clef_random_get(ctx),
+                           .epoch = what->epoch,
+                           .metric = what->metric};
     if (what->optimizer) s.optimizer = clef_optimizer_get(what->optimizer);
     if (what->schedule) s.schedule = clef_schedule_get(what->schedule);
     if (what->loader) s.loader = clef_loader_get(what->loader);
@@ -239,11 +138,27 @@ static state current_state(clef_context *ctx, const clef_checkpoint *what) {
 
 /* All that is no tensor, as pairs of strings. */
 typedef struct pairs {
-    const char *text[2 * (FIELDS + 6) + 1];
-    int n;
-    clef__number number[FIELDS];
-    char shares[SHARES_MOST * 8];
+    const char **text;
+    char **extra; /* pairs of the program's own */
+    int n, extras;
+    clef__number_texts numbers;
 } pairs;
+
+enum { OTHER_PAIRS = 6 }; /* beside numbers and extra values */
+
+static bool open_pairs(pairs *p, const clef_checkpoint *what, clef__report *report) {
+    if (!clef__extra_check(what->extra, what->n_extra, true, report)) return false;
+    p->extras = what->n_extra;
+    p->extra = clef__extra_pairs(what->extra, p->extras, report);
+    p->text = clef__calloc(2 * ((size_t)CLEF__NUMBERS_MOST + OTHER_PAIRS + (size_t)p->extras) + 1, sizeof *p->text);
+    if (!p->text) clef__report_set(report, CLEF_MEMORY, "no memory for its numbers");
+    return p->text && p->extra;
+}
+
+static void close_pairs(pairs *p) {
+    clef__extra_free(p->extra, p->extras);
+    clef__free(p->text);
+}
 
 static void add_pair(pairs *p, const char *key, const char *value) {
     p->text[p->n++] = key;
@@ -251,18 +166,11 @@ static void add_pair(pairs *p, const char *key, const char *value) {
     p->text[p->n] = NULL;
 }
 
-/* What could not be loaded again is not saved. */
-static bool add_numbers(pairs *p, const state *s, clef__report *report) {
-    for (int i = 0; i < FIELDS; i++) {
-        if (!has_part(s, fields[i].part)) continue;
-        p->number[i] = format_field(s, &fields[i]);
-        add_pair(p, fields[i].key, p->number[i].text);
-        if (!in_range(s, &fields[i]))
-            clef__report_set(report, CLEF_INVALID, "%s is %s, with which no run can continue", fields[i].key, p->number[i].text);
-    }
-    format_shares(&s->shares, p->shares, sizeof p->shares);
-    if (s->shares.n) add_pair(p, shares_key, p->shares);
-    return report->status == CLEF_OK;
+static bool add_numbers(pairs *p, const clef__run_numbers *s, clef__report *report) {
+    if (!clef__numbers_format(s, &p->numbers, report)) return false;
+    for (int i = 0; i < p->numbers.n; i++) add_pair(p, p->numbers.key[i], p->numbers.text[i]);
+    for (int i = 0; i < p->extras; i++) add_pair(p, p->extra[2 * i], p->extra[2 * i + 1]);
+    return true;
 }
 
 /* Their names in the file, as a new array; NULL after a report. */
@@ -289,22 +197,27 @@ static void write_roster(const char *path, roster *r, pairs *p, clef__report *re
     free_names(names, r->n);
 }
 
-static clef_status save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
-    clef__report report = {0};
+static void save_parts(clef_context *ctx, const char *path, const clef_checkpoint *what, pairs *p, clef__report *report) {
     char note[sizeof what->note_out];
-    pairs p = {.n = 0};
-    state s = current_state(ctx, what);
+    clef__run_numbers s = current_numbers(ctx, what);
     maker made = maker_of(ctx, what);
     roster r = {0};
-    add_pair(&p, clef__checkpoint_key, format_number);
-    add_pair(&p, clef__st_checksum_key, "");
-    add_pair(&p, "device", made.text);
-    if (add_numbers(&p, &s, &report) && clean_note(what->note ? what->note : "", note, sizeof note, &report) &&
-        make_roster(&r, what, true, &report) && !gather_elsewhere(what, &report)) {
-        add_pair(&p, "note", note);
-        write_roster(path, &r, &p, &report);
+    add_pair(p, clef__checkpoint_key, format_number);
+    add_pair(p, clef__st_checksum_key, "");
+    add_pair(p, "device", made.text);
+    if (add_numbers(p, &s, report) && clean_note(what->note ? what->note : "", note, sizeof note, report) &&
+        make_roster(&r, what, true, report) && !gather_elsewhere(what, report)) {
+        add_pair(p, "note", note);
+        write_roster(path, &r, p, report);
     }
     clef__free(r.entry);
+}
+
+static clef_status save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
+    clef__report report = {0};
+    pairs p = {.n = 0};
+    if (open_pairs(&p, what, &report)) save_parts(ctx, path, what, &p, &report);
+    close_pairs(&p);
     return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(ctx, "checkpoint_save", path, &report);
 }
 
@@ -334,7 +247,7 @@ typedef struct loading {
     const char *op, *path;
     clef__reader reader;
     clef__st_index index;
-    state s;
+    clef__run_numbers s;
     roster r;
     clef__fill *fill; /* of all of r */
     clef__report report;
@@ -360,22 +273,12 @@ static bool check_file(loading *l) {
     return good(l);
 }
 
-static bool read_state(loading *l, const clef_checkpoint *what) {
-    l->s = (state){what->optimizer != NULL, what->schedule != NULL, what->loader != NULL, what->averaged != NULL, .epoch = 0};
-    for (int i = 0; i < FIELDS && good(l); i++) {
-        if (!has_part(&l->s, fields[i].part)) continue;
-        const char *text = clef__st_metadata(&l->index, fields[i].key);
-        if (!text) clef__report_set(&l->report, CLEF_FORMAT, "was saved without %s", fields[i].key);
-        else if (!parse_field(&l->s, &fields[i], text))
-            clef__report_set(&l->report, CLEF_FORMAT, "has a damaged %s: %s", fields[i].key, clef__quote(text).text);
-        else if (!in_range(&l->s, &fields[i]))
-            clef__report_set(&l->report, CLEF_FORMAT, "has a %s with which no run can continue: %s", fields[i].key,
-                             clef__quote(text).text);
-    }
-    const char *shares = l->s.loader_present && good(l) ? clef__st_metadata(&l->index, shares_key) : NULL;
-    if (shares && !parse_shares(shares, &l->s.shares))
-        clef__report_set(&l->report, CLEF_FORMAT, "has damaged shares of batches: %s", clef__quote(shares).text);
-    return good(l);
+static bool read_numbers(loading *l, const clef_checkpoint *what) {
+    l->s = (clef__run_numbers){.optimizer_present = what->optimizer,
+                               .schedule_present = what->schedule,
+                               .loader_present = what->loader,
+                               .averaged_present = what->averaged};
+    return clef__numbers_parse(&l->s, &l->index, &l->report);
 }
 
 /* The optimizer's own "step": how often each parameter was updated. */
@@ -387,7 +290,7 @@ static bool check_counts(loading *l) {
     if (!count) clef__report_set(&l->report, CLEF_MEMORY, "no memory for %zu bytes", bytes);
     else if (bytes && clef__st_read(&l->reader, &l->index, counts->source, count, &l->report) != CLEF_OK) bytes = 0;
     for (size_t i = 0; good(l) && i < bytes / sizeof *count; i++)
-        if (!is_count(count[i]))
+        if (!clef__is_count(count[i]))
             clef__report_set(&l->report, CLEF_FORMAT, "says that parameter %zu was updated %lld times", i, (long long)count[i]);
     clef__free(count);
     return good(l);
@@ -433,7 +336,7 @@ static bool read_rest(loading *l, clef_checkpoint *seen) {
 }
 
 /* Those of another number of ranks are measured anew. */
-static void go_on_with_shares(clef_loader *loader, const struct shares *s) {
+static void go_on_with_shares(clef_loader *loader, const clef__saved_shares *s) {
     int64_t sum = 0;
     for (int r = 0; r < s->n; r++) sum += s->of[r];
     if (sum > 0 && clef__loader_measures(loader) && s->n == clef_loader_shares(loader, NULL, 0))
@@ -450,6 +353,7 @@ static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen
     }
     if (what->loader) go_on_with_shares(what->loader, &l->s.shares);
     clef__assign_all(l->fill, l->r.n);
+    clef__extra_take(&l->index, what->extra, what->n_extra);
     if (what->averaged) clef_averaged_set(what->averaged, l->s.updates);
     if (what->schedule) clef_schedule_set(what->schedule, l->s.schedule);
     if (what->optimizer) clef_optimizer_set(what->optimizer, l->s.optimizer); /* last: its learning rate counts */
@@ -469,8 +373,9 @@ static void compare_makers(const loading *l, const clef_checkpoint *what) {
 
 /* All that needs no device. */
 static bool examine(loading *l, const clef_checkpoint *what, clef_checkpoint *seen) {
-    return clef__st_parse(&l->reader, &l->index, &l->report) == CLEF_OK && check_file(l) && read_state(l, what) &&
-           read_rest(l, seen);
+    return clef__extra_check(what->extra, what->n_extra, false, &l->report) &&
+           clef__st_parse(&l->reader, &l->index, &l->report) == CLEF_OK && check_file(l) && read_numbers(l, what) &&
+           clef__extra_examine(&l->index, what->extra, what->n_extra, &l->report) && read_rest(l, seen);
 }
 
 clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_checkpoint *what, clef_checkpoint *seen,

@@ -92,7 +92,9 @@ static clef_status save(clef__fit *f, const char *name, const clef__meter_values
                             .metric = f->best_metric,
                             .note = note,
                             .group = f->group,
-                            .averaged = f->as_averaged ? NULL : f->o->averaged};
+                            .averaged = f->as_averaged ? NULL : f->o->averaged,
+                            .extra = f->o->extra,
+                            .n_extra = f->o->n_extra};
     clef_status status = act_on_whole(f, write_file, path, &what);
     clef__free(path);
     return status;
@@ -207,7 +209,9 @@ clef_status clef__checkpoint_resume(clef__fit *f) {
                                  .schedule = f->o->schedule,
                                  .loader = f->o->train,
                                  .group = f->group,
-                                 .averaged = f->o->averaged}};
+                                 .averaged = f->o->averaged,
+                                 .extra = f->o->extra,
+                                 .n_extra = f->o->n_extra}};
         status = act_on_whole(f, read_last, path, &r);
         if (!status) status = take_over(f, &r.what, &r.p, path);
     }

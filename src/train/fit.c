@@ -165,6 +165,10 @@ static clef_status test_epoch(clef__fit *f) {
     return f->improved && f->o->early_stop_patience > 0 ? clef__best_remember(f) : CLEF_OK;
 }
 
+static void tell_epoch(clef__fit *f) {
+    if (f->o->on_epoch && !f->o->on_epoch(f->o->user, f->ended)) f->wants_stop = true;
+}
+
 /* What follows the batches of an epoch. */
 static clef_status end_epoch(clef__fit *f, clef__train_room *room, clef_epoch *epoch) {
     f->ended = epoch;
@@ -174,11 +178,13 @@ static clef_status end_epoch(clef__fit *f, clef__train_room *room, clef_epoch *e
     f->done++;
     f->batch = 0;
     status = tick_schedule(f, epoch);
+    bool early = f->o->n_extra > 0; /* the program's own values lie in the files as the callback left them */
+    if (!status && early) tell_epoch(f);
     if (!status) status = write_files(f);
     if (!status) status = append(f, room, epoch);
     if (status) return status;
     clef__bar_epoch(&f->bar, epoch, f->epochs);
-    if (f->o->on_epoch && !f->o->on_epoch(f->o->user, epoch)) f->wants_stop = true;
+    if (!early) tell_epoch(f);
     status = clef__agree_on_end(f);
     f->stopped |= f->must_stop;
     f->interrupted |= f->must_interrupt;
