@@ -63,11 +63,10 @@ static const char *find(const clef__st_index *index, const clef_extra *e) {
     return NULL;
 }
 
-/* Fills it; false where the text is none of its kind. */
+/* Fills it, where there is room for a text; false for a text that is no such number. */
 static bool take(const clef_extra *e, const char *text) {
     if (e->real) return clef__parse_exact(text, e->real);
     if (e->whole) return clef__parse_decimal(text, e->whole);
-    if (strlen(text) >= e->size) return false;
     memcpy(e->text, text, strlen(text) + 1);
     return true;
 }
