@@ -71,8 +71,16 @@ CLEF_API clef_status clef_npy_write(clef_tensor *t, const char *path);
 CLEF_API clef_tensor *clef_npy_read(clef_context *ctx, const char *path);
 
 /* ---- checkpoints: everything that exact resuming needs, in one safetensors file ----
-   Tensors are named "model.…" and "optimizer.…"; numbers are metadata, as text that comes back bit for bit.  A checksum
+   Tensors are named "model.…", "optimizer.…" and "averaged.…"; numbers are metadata, as text that comes back bit for bit.  A checksum
    covers every byte.  Files of before it (format 1) are read with a warning in the log. */
+/* A value of the program's own in a checkpoint.  One of the three pointers is given: it is read on saving and filled on loading. */
+typedef struct clef_extra {
+    const char *name; /* UTF-8, other than those of the others */
+    double *real;     /* any, infinite ones and NaN, too; comes back bit for bit */
+    int64_t *whole;
+    char *text;  /* UTF-8 with a final 0 */
+    size_t size; /* bytes at text, also for a longer one that may be loaded */
+} clef_extra;
 typedef struct clef_checkpoint {
     clef_module *module; /* NULL members are left out on saving and left alone on loading */
     clef_optimizer *optimizer;
@@ -83,13 +91,19 @@ typedef struct clef_checkpoint {
     const char *note; /* free text of up to 1023 bytes, e.g. the command's options; on load: into note_out */
     char note_out[1024];
     clef_group *group; /* ranks that have the same parts and all call; NULL: this one alone */
+    clef_averaged *averaged;
+    const clef_extra *extra; /* n_extra of them; what else the file has is left alone */
+    int n_extra;
 } clef_checkpoint;
 /* Saves these parts, the context's random state, and the names of its devices.  CLEF_INVALID for numbers that could not be
-   loaded again, such as a learning rate that is NaN.  With a group, rank 0 writes the file, and all ranks get its status and line.  An
+   loaded again, such as a learning rate that is NaN.  CLEF_STATE while the module has the weights of .averaged (clef_averaged_use): leave it
+   out to save them as the model.  With a group, rank 0 writes the file, and all ranks get its status and line.  An
    optimizer whose states are cut over ranks (.zero) saves them whole: every rank calls it, and rank 0 writes, with the group given or not.
-       clef_checkpoint_save(ctx, "last.ckpt", &(clef_checkpoint){.module = net, .optimizer = opt, .epoch = 3});  */
+       clef_checkpoint_save(ctx, "last.ckpt", &(clef_checkpoint){.module = net, .optimizer = opt, .epoch = 3});
+       clef_extra own[] = {{.name = "temperature", .real = &temperature}, {.name = "games", .whole = &games}};
+       clef_checkpoint_save(ctx, "last.ckpt", &(clef_checkpoint){.module = net, .extra = own, .n_extra = 2});  */
 CLEF_API clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what);
-/* Fills the parts that are given, which the file must hold, and epoch, metric and note_out.  The random state comes back
+/* Fills the parts that are given, extra values too, which the file must hold, and epoch, metric and note_out.  The random state comes back
    together with an optimizer or a loader, not with a module alone.  Any misfit, any damage and any number that no run can
    have is an error and changes nothing.  Made on another device, driver, number of compute units or of ranks (of parts, where
    the loader has them): a warning in the log.

@@ -15,7 +15,8 @@ extern "C" {
 typedef struct clef_module clef_module; /* owned by its context; freed with it */
 
 /* y = module(x), a temporary.  NULL if module or x is NULL or a layer fails; the context's line then names
-   the op.
+   the op, and the layer by its path where it is one inside of module:
+       linear: x has 6 features but w wants 4 (x [8,6], w [2,4]); in layer "3.body.0" (linear)
        clef_tensor *logits = clef_forward(net, b.x);  */
 CLEF_API clef_tensor *clef_forward(clef_module *module, clef_tensor *x);
 /* The most inputs, and the most outputs, of one call of a module. */
@@ -46,7 +47,12 @@ CLEF_API clef_module *clef_nn_residual(clef_context *ctx, clef_module *body, cle
 /* What a module does: y from x; NULL is a failure.  `user` is what clef_module_new was given. */
 typedef clef_tensor *(*clef_forward_fn)(clef_module *module, clef_tensor *x, void *user);
 /* A module from a C function; children, parameters and buffers can be registered.  type, which is copied, is
-   its word in clef_summary; user must live as long as the context. */
+   its word in clef_summary; user must live as long as the context.
+   forward NULL: it only holds what is registered in it (clef_forward: CLEF_INVALID), so that optimizers, clef_save and checkpoints take
+   tensors that are no layer's: an image that is sought, say, as in examples/20_inverse.c.
+       clef_module *sought = clef_module_new(ctx, "parameters", NULL, NULL);
+       clef_module_add_parameter(sought, "image", x);
+       clef_optimizer *opt = clef_adam(sought, NULL);  */
 CLEF_API clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_fn forward, void *user);
 /* The same with several inputs and outputs: fills outputs[0 … m-1], which are NULL at first, from inputs[0 … n-1], of which
    some may be CLEF_NONE; anything but CLEF_OK is a failure. */

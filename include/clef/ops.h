@@ -92,7 +92,7 @@ CLEF_API clef_tensor *clef_slice(clef_tensor *x, int dim, int64_t start, int64_t
 CLEF_API clef_tensor *clef_slice_at(clef_tensor *x, int dim, clef_tensor *start, int64_t length);
 /* x with x[…, start : start + length, …] = value along dim, where length is value's size there; start as in clef_slice_at.  value has
    x's other sizes (CLEF_SHAPE) and is converted to its dtype.  Gradients flow to x outside the window and to value.  XLA's
-   DynamicUpdateSlice.  Only the window is written where nobody needs x any more, see clef_assign_at; an empty one gives x itself.
+   DynamicUpdateSlice.  Only the window is written where nobody needs x any more (never so in eager mode), see clef_assign_at; an empty one gives x itself.
        clef_tensor *y = clef_slice_update(x, 1, clef_integer(ctx, i), column);  */
 CLEF_API clef_tensor *clef_slice_update(clef_tensor *x, int dim, clef_tensor *start, clef_tensor *value);
 /* The elements along dim in reverse order; no copy. */

@@ -115,6 +115,82 @@ CLEF_API int64_t clef_optimizer_steps(const clef_optimizer *opt);
 /* The context that owns it; NULL for NULL. */
 CLEF_API clef_context *clef_optimizer_context(const clef_optimizer *opt);
 
+/* ---- L-BFGS: for a loss that is the same function at every call, such as of a whole data set ----
+   It asks for the loss several times in each step, so it takes a function.  In the vector x of all parameters, with gradient g:
+       x += t·d, d = -H·g, H from the last `history` pairs s = t·d and y, the change of g, by the two-loop recursion, which begins with
+       H = (y·s)/(y·y) of the newest pair; d = -g at first
+   t is lr, in the very first iteration at most lr/Σ|g|; with strong_wolfe it is sought, from there on, for a loss that falls enough and a slope
+   that is small enough (10⁻⁴ and 0.9 in the strong Wolfe conditions).  Rules and defaults are PyTorch's (torch.optim.LBFGS).  Liu and Nocedal,
+   "On the limited memory BFGS method for large scale optimization", 1989; Nocedal and Wright, "Numerical optimization", 2006. */
+typedef struct clef_lbfgs_options {
+    double lr;               /* 0: 1 */
+    int max_iter, max_eval;  /* iterations and evaluations of one step; 0: 20, and max_iter·5/4 */
+    double tolerance_grad;   /* ends a step where no |element| of g is larger; 0: 1e-7 */
+    double tolerance_change; /* or none of t·d is, or the loss changes by less; 0: 1e-9 */
+    int history;             /* pairs, each of two vectors of the parameters' size; 0: 100 */
+    bool strong_wolfe;
+} clef_lbfgs_options;
+typedef struct clef_lbfgs clef_lbfgs; /* owned by the module's context */
+/* Makes it for the module's present floating parameters; its vectors are f32, f64 where a parameter is, and lie where the first parameter does.
+   NULL and CLEF_INVALID for a number that is negative or not finite, and for a module without parameters.  It is one rank's: gradients are not
+   averaged.
+       clef_lbfgs *opt = clef_lbfgs_new(net, &(clef_lbfgs_options){.strong_wolfe = true});  */
+CLEF_API clef_lbfgs *clef_lbfgs_new(clef_module *module, const clef_lbfgs_options *options);
+/* The loss of the present parameters, of one element, made anew by each call; NULL is a failure.  What it makes ends with the call, kept tensors
+   apart. */
+typedef clef_tensor *(*clef_closure_fn)(void *user);
+/* One step: up to max_iter iterations, each with clef_backward of one loss or more.  Waits for every loss.  *loss (may be NULL): of the first
+   evaluation, before anything moved.  Gradients are cleared.  After a failure the parameters are where the last iteration that succeeded left
+   them: CLEF_INVALID if a loss or gradient is not finite where the step begins, or after an iteration without a line search, which passes such
+   lengths by.  Its pairs are not in checkpoints: a run that is resumed gathers them anew.
+       double loss;
+       for (int i = 0; i < 10; i++) clef_lbfgs_step(opt, loss_of_all, &data, &loss);  */
+CLEF_API clef_status clef_lbfgs_step(clef_lbfgs *lbfgs, clef_closure_fn closure, void *user, double *loss);
+typedef struct clef_lbfgs_state {
+    int64_t iterations, evaluations; /* of all steps */
+    double loss;                     /* the last one that was evaluated where the parameters are, or one iteration before */
+} clef_lbfgs_state;
+/* Zeros for NULL and before the first step. */
+CLEF_API clef_lbfgs_state clef_lbfgs_get(const clef_lbfgs *lbfgs);
+
+/* ---- averages of weights ----
+   a is the average of a parameter p over the updates n = 1, 2, …:
+       a = p at first, then decay·a + (1 - decay)·p; with decay 0: (p_1 + … + p_n)/n
+   Often a better model than the last weights.  The first is Polyak averaging with forgetting, as in torch.optim.swa_utils.AveragedModel with
+   get_ema_multi_avg_fn, the second its default.  Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992; Izmailov
+   et al., "Averaging weights leads to wider optima and better generalization" (SWA), 2018. */
+typedef struct clef_averaged_options {
+    double decay; /* from 0 to below 1, often 0.999; 0: all updates count the same */
+    bool buffers; /* floating buffers are averaged, too; false: there are no averages of them, and the module's own are used */
+} clef_averaged_options;
+typedef struct clef_averaged clef_averaged; /* owned by the module's context */
+/* Averages of the module's present floating parameters, which begin as copies of them, on their devices, f32 (f64 for f64 parameters).  NULL
+   on failure: CLEF_INVALID for a decay out of range and for a module without floating parameters.  NULL options: all defaults.  Ranks whose
+   parameters have the same bits have averages with the same bits; not of a module whose layers are spread over ranks.
+       clef_averaged *mean = clef_averaged_new(net, &(clef_averaged_options){.decay = 0.999});  */
+CLEF_API clef_averaged *clef_averaged_new(clef_module *module, const clef_averaged_options *options);
+/* Takes the present parameters into the averages, mostly after clef_step.  Does not wait; all updates but the first have one plan.  CLEF_STATE while the module
+   has the averages itself.
+       clef_step(opt);
+       clef_averaged_update(mean);  */
+CLEF_API clef_status clef_averaged_update(clef_averaged *averaged);
+/* true: gives the module the averages, to evaluate or save it, and keeps its own values aside; false: gives them back, bit for bit.  Of half
+   types the averages are rounded.  Batch norm's statistics are those of the last weights, unless .buffers is set: run the module over training
+   data in training mode to have its own.  Does nothing where it is so already.
+       clef_averaged_use(mean, true);
+       clef_evaluate(net, tests, NULL, NULL, &result);
+       clef_averaged_use(mean, false);  */
+CLEF_API clef_status clef_averaged_use(clef_averaged *averaged, bool use);
+/* Updates so far, those before a checkpoint included; 0 for NULL. */
+CLEF_API int64_t clef_averaged_updates(const clef_averaged *averaged);
+/* For checkpoints (clef_checkpoint.averaged does it): how many averages there are, average i, named as its parameter, and the number of
+   updates, which is put back after the averages were assigned. */
+CLEF_API int clef_averaged_tensors(const clef_averaged *averaged);
+CLEF_API clef_named_tensor clef_averaged_tensor(const clef_averaged *averaged, int i);
+CLEF_API void clef_averaged_set(clef_averaged *averaged, int64_t updates);
+/* The context that owns it; NULL for NULL. */
+CLEF_API clef_context *clef_averaged_context(const clef_averaged *averaged);
+
 /* ---- clipping, before clef_step ---- */
 /* g *= min(1, max_norm / (‖all g‖₂ + 1e-6)); returns the norm before clipping as a temporary scalar (0
    without gradients).  NULL and CLEF_INVALID unless max_norm ≥ 0.  Pascanu, Mikolov and Bengio, "On the

@@ -75,6 +75,10 @@ typedef struct clef_fit_options {
     clef_group *group;             /* ranks that train together; NULL: those that share the training loader's batches */
     int parts;                     /* of each batch (clef_backward_parts); 0: the training loader's .parts */
     clef_pipeline *pipeline;       /* of the module: batches go through its stages; NULL: none */
+    clef_averaged *averaged;       /* updated after every step of the optimizer; NULL: none */
+    bool test_averaged;            /* the averages are what is tested, what best.ckpt has and what early stop puts back */
+    const clef_extra *extra;       /* n_extra values of the program's own in all checkpoints, which on_epoch may change */
+    int n_extra;
 } clef_fit_options;
 
 /* Trains the module's parameters with the optimizer, which must have been made for it or for a part of it.  *history (may be NULL)
@@ -96,6 +100,18 @@ typedef struct clef_fit_options {
    beyond the first batch's, which is divergence too.  CLEF_INTERRUPTED: *interrupt was set; last.ckpt is written.
    An error that was there before the call, or that a callback caused, is returned as it is.
        clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .epochs = 5}, NULL);
+
+   The program's own values (.extra) are read when a checkpoint is written and filled when a run is resumed.  With them, on_epoch comes before
+   the epoch's files are written: what it makes of them lies in last.ckpt, and a run that is killed before that repeats the epoch and the call.
+       int64_t games = 0;
+       clef_extra own[] = {{.name = "games", .whole = &games}};
+
+   Averages of weights (clef_averaged_new of the same module) are in last.ckpt and epoch-N.ckpt and resumed with them.  With test_averaged the
+   model in best.ckpt is the averages, and that file has no others; the module has its own weights while it is trained, in callbacks, and
+   afterwards, unless an early stop puts the best back: clef_averaged_use gives it the last averages.  CLEF_INVALID with a module that is spread
+   over ranks.
+       clef_averaged *mean = clef_averaged_new(net, &(clef_averaged_options){.decay = 0.999});
+       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .averaged = mean, .test_averaged = true}, NULL);
 
    Ranks of a group each call it with equal options, a loader and an optimizer that have the group (CLEF_INVALID, CLEF_GROUP otherwise) and the
    same module (clef_replicate).  It is then the run of one rank on whole batches: with parts of nᵣ items and mean losses lᵣ

@@ -1,9 +1,10 @@
 /* checkpoint.c — training state as one safetensors file.
 
-   Tensors: "model." + name, "optimizer." + name.  Everything else is metadata, as text that comes back bit for bit
-   (clef__exact, clef__decimal): see the tables below.  "clef.checkpoint" marks the file and holds the format's
+   Tensors: "model." + name, "optimizer." + name, "averaged." + name.  Everything else is metadata, as text that comes back bit for bit
+   (clef__exact, clef__decimal): see checkpoint_numbers.c.  "clef.checkpoint" marks the file and holds the format's
    number: 2; files of format 1 have no checksum and say nothing of the device.  Loading checks and uploads everything,
    and hears whether its caller wants it, before it changes anything. */
+#include "checkpoint_numbers.h"
 #include "data/data_internal.h"
 #include "group/group.h"
 #include "io_internal.h"
@@ -14,100 +15,45 @@
 const char clef__checkpoint_key[] = "clef.checkpoint";
 static const char format_number[] = "2", format_without_checksum[] = "1";
 
-enum { SHARES_MOST = 256 };
+static const char layouts_key[] = "memory.order";
+/* ---- the tensors of model, optimizer and averages in one list ---- */
+typedef enum owner { MODEL, OPTIMIZER_STATES, AVERAGES, OWNERS } owner;
+static const char *const prefixes[OWNERS] = {"model.", "optimizer.", "averaged."};
+typedef struct roster {
+    clef_named_tensor *entry;
+    int first[OWNERS + 1]; /* entry of each owner; the last one: of nobody */
+    int n;
+} roster;
 
-/* All numbers of a checkpoint.  `present`: which parts the file or the caller has. */
-typedef struct state {
-    bool optimizer_present, schedule_present, loader_present;
-    clef_optimizer_state optimizer;
-    clef_schedule_state schedule;
-    clef_loader_state loader;
-    struct shares {
-        int64_t of[SHARES_MOST];
-        int n; /* 0: none */
-    } shares;  /* of batches, where the loader measured them */
-    clef_random_state random;
-    int64_t epoch;
-    double metric;
-} state;
+static int count_of(const roster *r, owner o) { return r->first[o + 1] - r->first[o]; }
 
-typedef enum part { ALWAYS, OPTIMIZER, SCHEDULE, LOADER } part;
-typedef enum kind { WHOLE, COUNT, REAL } kind;              /* int64_t, uint64_t, double */
-typedef enum range { ANY, COUNTED, FINITE, ORDERED } range; /* COUNTED: 0 to 2⁶² (it is counted on); ORDERED: not NaN */
+static owner owner_of(const roster *r, int i) {
+    owner o = MODEL;
+    while (i >= r->first[o + 1]) o++;
+    return o;
+}
 
-static const struct field {
-    const char *key;
-    part part;
-    kind kind;
-    range range;
-    size_t offset;
-} fields[] = {
-    {"epoch", ALWAYS, WHOLE, ANY, offsetof(state, epoch)},
-    {"metric", ALWAYS, REAL, ANY, offsetof(state, metric)},
-    {"random.seed", ALWAYS, COUNT, ANY, offsetof(state, random.seed)},
-    {"random.offset", ALWAYS, COUNT, ANY, offsetof(state, random.offset)},
-    {"optimizer.steps", OPTIMIZER, WHOLE, COUNTED, offsetof(state, optimizer.steps)},
-    {"optimizer.lr", OPTIMIZER, REAL, FINITE, offsetof(state, optimizer.lr)},
-    {"schedule.ticks", SCHEDULE, WHOLE, COUNTED, offsetof(state, schedule.ticks)},
-    {"schedule.bad", SCHEDULE, WHOLE, COUNTED, offsetof(state, schedule.bad)},
-    {"schedule.best", SCHEDULE, REAL, ORDERED, offsetof(state, schedule.best)},
-    {"schedule.lr", SCHEDULE, REAL, FINITE, offsetof(state, schedule.lr)},
-    {"loader.epoch", LOADER, WHOLE, COUNTED, offsetof(state, loader.epoch)},
-    {"loader.batch", LOADER, WHOLE, COUNTED, offsetof(state, loader.batch)},
-    {"loader.seed", LOADER, COUNT, ANY, offsetof(state, loader.seed)},
-};
-enum { FIELDS = sizeof fields / sizeof *fields };
-static const char shares_key[] = "loader.shares", layouts_key[] = "memory.order";
-static const int64_t largest_count = INT64_C(1) << 62;
-
-static bool is_count(int64_t n) { return n >= 0 && n <= largest_count; }
-
-static bool in_range(const state *s, const struct field *field) {
-    const char *at = (const char *)s + field->offset;
-    switch (field->range) {
-    case COUNTED: return is_count(*(const int64_t *)at);
-    case FINITE: return isfinite(*(const double *)at);
-    case ORDERED: return !isnan(*(const double *)at);
-    default: return true;
+static clef_named_tensor tensor_of(const clef_checkpoint *what, owner o, int i, bool gather) {
+    switch (o) {
+    case MODEL: return clef_module_tensor(what->module, i);
+    case OPTIMIZER_STATES: return clef__optimizer_whole(what->optimizer, i, gather);
+    default: return clef_averaged_tensor(what->averaged, i);
     }
 }
 
-static bool has_part(const state *s, part which) {
-    return which == ALWAYS || (which == OPTIMIZER && s->optimizer_present) || (which == SCHEDULE && s->schedule_present) ||
-           (which == LOADER && s->loader_present);
-}
-
-static clef__number format_field(const state *s, const struct field *field) {
-    const char *at = (const char *)s + field->offset;
-    if (field->kind == REAL) return clef__exact(*(const double *)at);
-    if (field->kind == WHOLE) return clef__decimal(*(const int64_t *)at);
-    return clef__unsigned(*(const uint64_t *)at);
-}
-
-static bool parse_field(state *s, const struct field *field, const char *text) {
-    char *at = (char *)s + field->offset;
-    if (field->kind == REAL) return clef__parse_exact(text, (double *)at);
-    if (field->kind == WHOLE) return clef__parse_decimal(text, (int64_t *)at);
-    return clef__parse_unsigned(text, (uint64_t *)at);
-}
-
-/* ---- the tensors of model and optimizer in one list ---- */
-typedef struct roster {
-    clef_named_tensor *entry; /* first those of the model */
-    int models, n;
-} roster;
-
 /* Optimizer states that are cut over ranks as wholes; gather: with their values. */
 static bool make_roster(roster *r, const clef_checkpoint *what, bool gather, clef__report *report) {
-    *r = (roster){.models = what->module ? clef_module_tensors(what->module) : 0};
-    r->n = r->models + (what->optimizer ? clef_optimizer_tensors(what->optimizer) : 0);
+    const int count[OWNERS] = {clef_module_tensors(what->module), clef_optimizer_tensors(what->optimizer),
+                               clef_averaged_tensors(what->averaged)};
+    for (int o = 0; o < OWNERS; o++) r->first[o + 1] = r->first[o] + count[o];
+    r->n = r->first[OWNERS];
     r->entry = clef__calloc((size_t)r->n, sizeof *r->entry);
     if (!r->entry) return clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n), false;
     for (int i = 0; i < r->n; i++) {
-        r->entry[i] =
-            i < r->models ? clef_module_tensor(what->module, i) : clef__optimizer_whole(what->optimizer, i - r->models, gather);
+        owner o = owner_of(r, i);
+        r->entry[i] = tensor_of(what, o, i - r->first[o], gather);
         if (!r->entry[i].name || !r->entry[i].tensor)
-            return clef__report_set(report, CLEF_STATE, "tensor %d of model and optimizer is not to be had", i), false;
+            return clef__report_set(report, CLEF_STATE, "tensor %d of model, optimizer and averages is not to be had", i), false;
     }
     return true;
 }
@@ -126,19 +72,6 @@ static bool gather_elsewhere(const clef_checkpoint *what, clef__report *report) 
     clef_status status = clef__group_settle(group);
     if (status != CLEF_OK) clef__report_set(report, status, "the states of the optimizer are not to be gathered");
     return true;
-}
-
-static void write_roster(const char *path, roster *r, const char *const *metadata, clef__report *report) {
-    char **names = clef__calloc((size_t)r->n, sizeof *names);
-    bool named = names != NULL;
-    for (int i = 0; named && i < r->n; i++) {
-        names[i] = clef__asprintf("%s%s", i < r->models ? "model." : "optimizer.", r->entry[i].name);
-        r->entry[i].name = names[i];
-        named = names[i] != NULL;
-    }
-    if (named) clef__write_tensors(path, r->entry, r->n, metadata, report);
-    else clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n);
-    free_names(names, r->n);
 }
 
 /* What is not UTF-8 becomes '?': a note may hold anything, such as the bytes of a file's name. */
@@ -179,45 +112,23 @@ static maker maker_of(const clef_context *ctx, const clef_checkpoint *what) {
 }
 
 /* None of a loader whose shares are the program's, or are still looked for. */
-static struct shares measured_shares(const clef_loader *loader) {
-    struct shares s = {.n = 0};
+static clef__saved_shares measured_shares(const clef_loader *loader) {
+    clef__saved_shares s = {.n = 0};
     if (!clef__loader_measures(loader) || !clef_loader_shares_fixed(loader)) return s;
-    s.n = clef_loader_shares(loader, s.of, SHARES_MOST);
-    if (s.n > SHARES_MOST) s.n = 0;
+    s.n = clef_loader_shares(loader, s.of, CLEF__SHARES_MOST);
+    if (s.n > CLEF__SHARES_MOST) s.n = 0;
     return s;
 }
 
-/* "48:16" */
-static void format_shares(const struct shares *s, char *text, size_t size) {
-    size_t used = 0;
-    text[0] = 0;
-    for (int r = 0; r < s->n && used < size; r++)
-        used += (size_t)snprintf(text + used, size - used, "%s%lld", r ? ":" : "", (long long)s->of[r]);
-}
-
-/* The file may hold anything. */
-static bool parse_shares(const char *text, struct shares *s) {
-    char number[24];
-    for (s->n = 0; s->n < SHARES_MOST; text++) {
-        size_t length = strcspn(text, ":");
-        if (length == 0 || length >= sizeof number) return false;
-        memcpy(number, text, length);
-        number[length] = 0;
-        int64_t *share = &s->of[s->n++];
-        if (!clef__parse_decimal(number, share) || *share < 0 || *share > 1000000) return false;
-        text += length;
-        if (!*text) return true;
-    }
-    return false;
-}
-
-static state current_state(clef_context *ctx, const clef_checkpoint *what) {
-    state s = {.optimizer_present = what->optimizer != NULL,
-               .schedule_present = what->schedule != NULL,
-               .loader_present = what->loader != NULL,
-               .random = clef_random_get(ctx),
-               .epoch = what->epoch,
-               .metric = what->metric};
+static clef__run_numbers current_numbers(clef_context *ctx, const clef_checkpoint *what) {
+    clef__run_numbers s = {.optimizer_present = what->optimizer != NULL,
+                           .schedule_present = what->schedule != NULL,
+                           .loader_present = what->loader != NULL,
+                           .averaged_present = what->averaged != NULL,
+                           .updates = clef_averaged_updates(what->averaged),
+                           .random = clef_random_get(ctx),
+                           .epoch = what->epoch,
+                           .metric = what->metric};
     if (what->optimizer) s.optimizer = clef_optimizer_get(what->optimizer);
     if (what->schedule) s.schedule = clef_schedule_get(what->schedule);
     if (what->loader) s.loader = clef_loader_get(what->loader);
@@ -227,11 +138,27 @@ static state current_state(clef_context *ctx, const clef_checkpoint *what) {
 
 /* All that is no tensor, as pairs of strings. */
 typedef struct pairs {
-    const char *text[2 * (FIELDS + 6) + 1];
-    int n;
-    clef__number number[FIELDS];
-    char shares[SHARES_MOST * 8];
+    const char **text;
+    char **extra; /* pairs of the program's own */
+    int n, extras;
+    clef__number_texts numbers;
 } pairs;
+
+enum { OTHER_PAIRS = 6 }; /* beside numbers and extra values */
+
+static bool open_pairs(pairs *p, const clef_checkpoint *what, clef__report *report) {
+    if (!clef__extra_check(what->extra, what->n_extra, true, report)) return false;
+    p->extras = what->n_extra;
+    p->extra = clef__extra_pairs(what->extra, p->extras, report);
+    p->text = clef__calloc(2 * ((size_t)CLEF__NUMBERS_MOST + OTHER_PAIRS + (size_t)p->extras) + 1, sizeof *p->text);
+    if (!p->text) clef__report_set(report, CLEF_MEMORY, "no memory for its numbers");
+    return p->text && p->extra;
+}
+
+static void close_pairs(pairs *p) {
+    clef__extra_free(p->extra, p->extras);
+    clef__free(p->text);
+}
 
 static void add_pair(pairs *p, const char *key, const char *value) {
     p->text[p->n++] = key;
@@ -239,53 +166,77 @@ static void add_pair(pairs *p, const char *key, const char *value) {
     p->text[p->n] = NULL;
 }
 
-/* What could not be loaded again is not saved. */
-static bool add_numbers(pairs *p, const state *s, clef__report *report) {
-    for (int i = 0; i < FIELDS; i++) {
-        if (!has_part(s, fields[i].part)) continue;
-        p->number[i] = format_field(s, &fields[i]);
-        add_pair(p, fields[i].key, p->number[i].text);
-        if (!in_range(s, &fields[i]))
-            clef__report_set(report, CLEF_INVALID, "%s is %s, with which no run can continue", fields[i].key, p->number[i].text);
+static bool add_numbers(pairs *p, const clef__run_numbers *s, clef__report *report) {
+    if (!clef__numbers_format(s, &p->numbers, report)) return false;
+    for (int i = 0; i < p->numbers.n; i++) add_pair(p, p->numbers.key[i], p->numbers.text[i]);
+    for (int i = 0; i < p->extras; i++) add_pair(p, p->extra[2 * i], p->extra[2 * i + 1]);
+    return true;
+}
+
+/* Their names in the file, as a new array; NULL after a report. */
+static char **name_roster(roster *r, clef__report *report) {
+    char **names = clef__calloc((size_t)r->n, sizeof *names);
+    for (int i = 0; names && i < r->n; i++) {
+        names[i] = clef__asprintf("%s%s", prefixes[owner_of(r, i)], r->entry[i].name);
+        r->entry[i].name = names[i];
+        if (names[i]) continue;
+        free_names(names, r->n);
+        names = NULL;
     }
-    format_shares(&s->shares, p->shares, sizeof p->shares);
-    if (s->shares.n) add_pair(p, shares_key, p->shares);
-    return report->status == CLEF_OK;
+    if (!names) clef__report_set(report, CLEF_MEMORY, "no memory for %d names", r->n);
+    return names;
+}
+
+/* With how they lie in memory. */
+static void write_roster(const char *path, roster *r, pairs *p, clef__report *report) {
+    char **names = name_roster(r, report);
+    char *layouts = names ? clef__layouts_text(r->entry, r->n, report) : NULL;
+    if (layouts && *layouts) add_pair(p, layouts_key, layouts);
+    if (layouts) clef__write_tensors(path, r->entry, r->n, p->text, report);
+    clef__free(layouts);
+    free_names(names, r->n);
+}
+
+static void save_parts(clef_context *ctx, const char *path, const clef_checkpoint *what, pairs *p, clef__report *report) {
+    char note[sizeof what->note_out];
+    clef__run_numbers s = current_numbers(ctx, what);
+    maker made = maker_of(ctx, what);
+    roster r = {0};
+    add_pair(p, clef__checkpoint_key, format_number);
+    add_pair(p, clef__st_checksum_key, "");
+    add_pair(p, "device", made.text);
+    if (add_numbers(p, &s, report) && clean_note(what->note ? what->note : "", note, sizeof note, report) &&
+        make_roster(&r, what, true, report) && !gather_elsewhere(what, report)) {
+        add_pair(p, "note", note);
+        write_roster(path, &r, p, report);
+    }
+    clef__free(r.entry);
 }
 
 static clef_status save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
     clef__report report = {0};
-    char note[sizeof what->note_out];
     pairs p = {.n = 0};
-    state s = current_state(ctx, what);
-    maker made = maker_of(ctx, what);
-    roster r = {0};
-    add_pair(&p, clef__checkpoint_key, format_number);
-    add_pair(&p, clef__st_checksum_key, "");
-    add_pair(&p, "device", made.text);
-    if (add_numbers(&p, &s, &report) && clean_note(what->note ? what->note : "", note, sizeof note, &report) &&
-        make_roster(&r, what, true, &report) && !gather_elsewhere(what, &report)) {
-        char *layouts = clef__layouts_text(r.entry, r.n, r.models, &report);
-        add_pair(&p, "note", note);
-        if (layouts && *layouts) add_pair(&p, layouts_key, layouts);
-        if (layouts) write_roster(path, &r, p.text, &report);
-        clef__free(layouts);
-    }
-    clef__free(r.entry);
+    if (open_pairs(&p, what, &report)) save_parts(ctx, path, what, &p, &report);
+    close_pairs(&p);
     return report.status == CLEF_OK ? CLEF_OK : clef__report_fail(ctx, "checkpoint_save", path, &report);
 }
 
 /* Can a description be used at all? */
-static bool is_usable(const char *op, clef_context *ctx, const clef_checkpoint *what) {
-    if (!ctx || !what) clef__fail(ctx, CLEF_INVALID, "%s: context or description is NULL", op);
-    else if (what->group && what->group->ctx != ctx)
-        clef__fail(ctx, CLEF_INVALID, "%s: the group belongs to another context; each rank has its own", op);
-    else return true;
-    return false;
+static clef_status check(const char *op, clef_context *ctx, const clef_checkpoint *what) {
+    if (!ctx || !what) return clef__fail(ctx, CLEF_INVALID, "%s: context or description is NULL", op);
+    if (what->group && what->group->ctx != ctx)
+        return clef__fail(ctx, CLEF_INVALID, "%s: the group belongs to another context; each rank has its own", op);
+    if (what->averaged && clef__averaged_in_use(what->averaged))
+        return clef__fail(ctx, CLEF_STATE,
+                          "%s: the module has the averaged weights; give it back its own first, with "
+                          "clef_averaged_use(averaged, false)",
+                          op);
+    return CLEF_OK;
 }
 
 clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
-    if (!is_usable("checkpoint_save", ctx, what)) return CLEF_INVALID;
+    clef_status status = check("checkpoint_save", ctx, what);
+    if (status) return status;
     bool writes = clef_group_rank(what->group) == 0, gathers = what->optimizer && clef__optimizer_is_cut(what->optimizer);
     return clef__group_agree(what->group, writes || gathers ? save(ctx, path, what) : CLEF_OK);
 }
@@ -296,7 +247,7 @@ typedef struct loading {
     const char *op, *path;
     clef__reader reader;
     clef__st_index index;
-    state s;
+    clef__run_numbers s;
     roster r;
     clef__fill *fill; /* of all of r */
     clef__report report;
@@ -322,45 +273,36 @@ static bool check_file(loading *l) {
     return good(l);
 }
 
-static bool read_state(loading *l, const clef_checkpoint *what) {
-    l->s = (state){what->optimizer != NULL, what->schedule != NULL, what->loader != NULL, .epoch = 0};
-    for (int i = 0; i < FIELDS && good(l); i++) {
-        if (!has_part(&l->s, fields[i].part)) continue;
-        const char *text = clef__st_metadata(&l->index, fields[i].key);
-        if (!text) clef__report_set(&l->report, CLEF_FORMAT, "was saved without %s", fields[i].key);
-        else if (!parse_field(&l->s, &fields[i], text))
-            clef__report_set(&l->report, CLEF_FORMAT, "has a damaged %s: %s", fields[i].key, clef__quote(text).text);
-        else if (!in_range(&l->s, &fields[i]))
-            clef__report_set(&l->report, CLEF_FORMAT, "has a %s with which no run can continue: %s", fields[i].key,
-                             clef__quote(text).text);
-    }
-    const char *shares = l->s.loader_present && good(l) ? clef__st_metadata(&l->index, shares_key) : NULL;
-    if (shares && !parse_shares(shares, &l->s.shares))
-        clef__report_set(&l->report, CLEF_FORMAT, "has damaged shares of batches: %s", clef__quote(shares).text);
-    return good(l);
+static bool read_numbers(loading *l, const clef_checkpoint *what) {
+    l->s = (clef__run_numbers){.optimizer_present = what->optimizer,
+                               .schedule_present = what->schedule,
+                               .loader_present = what->loader,
+                               .averaged_present = what->averaged};
+    return clef__numbers_parse(&l->s, &l->index, &l->report);
 }
 
 /* The optimizer's own "step": how often each parameter was updated. */
 static bool check_counts(loading *l) {
-    const clef__fill *counts = &l->fill[l->r.models];
-    bool there = l->r.n > l->r.models && counts->source->dtype == CLEF_I64;
+    const clef__fill *counts = &l->fill[l->r.first[OPTIMIZER_STATES]];
+    bool there = count_of(&l->r, OPTIMIZER_STATES) > 0 && counts->source->dtype == CLEF_I64;
     size_t bytes = there ? (size_t)(counts->source->end - counts->source->begin) : 0;
     int64_t *count = clef__alloc(bytes);
     if (!count) clef__report_set(&l->report, CLEF_MEMORY, "no memory for %zu bytes", bytes);
     else if (bytes && clef__st_read(&l->reader, &l->index, counts->source, count, &l->report) != CLEF_OK) bytes = 0;
     for (size_t i = 0; good(l) && i < bytes / sizeof *count; i++)
-        if (!is_count(count[i]))
+        if (!clef__is_count(count[i]))
             clef__report_set(&l->report, CLEF_FORMAT, "says that parameter %zu was updated %lld times", i, (long long)count[i]);
     clef__free(count);
     return good(l);
 }
 
 static bool read_tensors(loading *l, const clef_checkpoint *what) {
-    int models = l->r.models, others = l->r.n - models;
+    const bool wanted[OWNERS] = {what->module != NULL, what->optimizer != NULL, what->averaged != NULL};
     l->fill = clef__calloc((size_t)l->r.n, sizeof *l->fill);
     if (!l->fill) return clef__report_set(&l->report, CLEF_MEMORY, "no memory for %d names", l->r.n), false;
-    if (what->module) clef__match(&l->index, "model.", l->r.entry, models, l->fill, &l->report);
-    if (what->optimizer && good(l)) clef__match(&l->index, "optimizer.", l->r.entry + models, others, l->fill + models, &l->report);
+    for (int o = 0, at; o < OWNERS && good(l); o++)
+        if (at = l->r.first[o], wanted[o])
+            clef__match(&l->index, prefixes[o], l->r.entry + at, count_of(&l->r, (owner)o), l->fill + at, &l->report);
     if (!good(l) || !check_counts(l) || clef__stage(l->ctx, &l->reader, &l->index, l->fill, l->r.n, &l->report)) return false;
     const char *layouts = clef__st_metadata(&l->index, layouts_key);
     if (layouts) clef__layouts_apply(l->ctx, layouts, l->fill, l->r.n, &l->report);
@@ -370,10 +312,11 @@ static bool read_tensors(loading *l, const clef_checkpoint *what) {
 /* Of a state that is cut over ranks, this rank keeps its part: the whole is let go at once. */
 static bool cut_states(loading *l, const clef_checkpoint *what) {
     bool is_cut = what->optimizer && clef__optimizer_is_cut(what->optimizer);
-    for (int i = l->r.models; is_cut && i < l->r.n && good(l); i++) {
-        clef__fill *fill = &l->fill[i];
-        clef_named_tensor own = clef_optimizer_tensor(what->optimizer, i - l->r.models);
-        clef_tensor *kept = clef__optimizer_part(what->optimizer, i - l->r.models, fill->value);
+    int first = l->r.first[OPTIMIZER_STATES];
+    for (int i = 0; is_cut && i < count_of(&l->r, OPTIMIZER_STATES) && good(l); i++) {
+        clef__fill *fill = &l->fill[first + i];
+        clef_named_tensor own = clef_optimizer_tensor(what->optimizer, i);
+        clef_tensor *kept = clef__optimizer_part(what->optimizer, i, fill->value);
         clef_status status = kept ? clef_eval(kept) : clef_error_status(l->ctx);
         if (status != CLEF_OK) clef__report_set(&l->report, status, "this rank's part of %s is not to be had", own.name);
         *fill = (clef__fill){own.tensor, kept, fill->source};
@@ -393,7 +336,7 @@ static bool read_rest(loading *l, clef_checkpoint *seen) {
 }
 
 /* Those of another number of ranks are measured anew. */
-static void go_on_with_shares(clef_loader *loader, const struct shares *s) {
+static void go_on_with_shares(clef_loader *loader, const clef__saved_shares *s) {
     int64_t sum = 0;
     for (int r = 0; r < s->n; r++) sum += s->of[r];
     if (sum > 0 && clef__loader_measures(loader) && s->n == clef_loader_shares(loader, NULL, 0))
@@ -410,6 +353,8 @@ static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen
     }
     if (what->loader) go_on_with_shares(what->loader, &l->s.shares);
     clef__assign_all(l->fill, l->r.n);
+    clef__extra_take(&l->index, what->extra, what->n_extra);
+    if (what->averaged) clef_averaged_set(what->averaged, l->s.updates);
     if (what->schedule) clef_schedule_set(what->schedule, l->s.schedule);
     if (what->optimizer) clef_optimizer_set(what->optimizer, l->s.optimizer); /* last: its learning rate counts */
     if (what->optimizer || what->loader) clef_random_set(l->ctx, l->s.random);
@@ -428,8 +373,9 @@ static void compare_makers(const loading *l, const clef_checkpoint *what) {
 
 /* All that needs no device. */
 static bool examine(loading *l, const clef_checkpoint *what, clef_checkpoint *seen) {
-    return clef__st_parse(&l->reader, &l->index, &l->report) == CLEF_OK && check_file(l) && read_state(l, what) &&
-           read_rest(l, seen);
+    return clef__extra_check(what->extra, what->n_extra, false, &l->report) &&
+           clef__st_parse(&l->reader, &l->index, &l->report) == CLEF_OK && check_file(l) && read_numbers(l, what) &&
+           clef__extra_examine(&l->index, what->extra, what->n_extra, &l->report) && read_rest(l, seen);
 }
 
 clef_status clef__checkpoint_examine(const clef__reader *reader, const clef_checkpoint *what, clef_checkpoint *seen,
@@ -485,6 +431,7 @@ clef_status clef__checkpoint_load(clef_context *ctx, const char *op, const char 
 }
 
 clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what) {
-    if (!is_usable("checkpoint_load", ctx, what)) return CLEF_INVALID;
+    clef_status status = check("checkpoint_load", ctx, what);
+    if (status) return status;
     return clef__checkpoint_load(ctx, "checkpoint_load", path, what, NULL, NULL);
 }

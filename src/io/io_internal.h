@@ -151,10 +151,19 @@ clef_status clef__stage(clef_context *ctx, const clef__reader *reader, const cle
 /* gives them to the targets, which cannot fail. */
 void clef__assign_all(const clef__fill *fill, int n);
 
-/* layouts.c: evaluates all, and how they lie, "model." or "optimizer." before their names; the caller frees it.  NULL after a report.  Then: values of
+/* layouts.c: evaluates all, and how they lie, by the names that they have in the file; the caller frees it.  NULL after a report.  Then: values of
    a staged list are laid so. */
-char *clef__layouts_text(const clef_named_tensor *tensors, int n, int models, clef__report *report);
+char *clef__layouts_text(const clef_named_tensor *tensors, int n, clef__report *report);
 void clef__layouts_apply(clef_context *ctx, const char *text, clef__fill *fill, int n, clef__report *report);
+/* extra.c: are these values whole, to be saved or to be filled?  False after a report. */
+bool clef__extra_check(const clef_extra *extra, int n, bool saves, clef__report *report);
+/* n pairs of strings, key and value, as metadata; NULL after a report. */
+char **clef__extra_pairs(const clef_extra *extra, int n, clef__report *report);
+void clef__extra_free(char **pair, int n); /* NULL is allowed */
+/* Does the file have them all, of their kinds?  Then they can be taken, which cannot fail. */
+bool clef__extra_examine(const clef__st_index *index, const clef_extra *extra, int n, clef__report *report);
+void clef__extra_take(const clef__st_index *index, const clef_extra *extra, int n);
+
 /* The module's tensors as a new array. */
 clef_named_tensor *clef__module_list(const clef_module *module, int *n);
 

@@ -4,7 +4,7 @@
 #include "ops/memory_order.h"
 #include <string.h>
 
-char *clef__layouts_text(const clef_named_tensor *tensors, int n, int models, clef__report *report) {
+char *clef__layouts_text(const clef_named_tensor *tensors, int n, clef__report *report) {
     clef__text text = {0};
     clef__compute_tensors(tensors, n, report);
     clef__text_append(&text, "");
@@ -12,7 +12,7 @@ char *clef__layouts_text(const clef_named_tensor *tensors, int n, int models, cl
         int order[CLEF_MAX_RANK];
         if (strchr(tensors[i].name, '\n') || !clef__memory_order_of(tensors[i].tensor, order)) continue;
         for (int d = 0; d < clef_tensor_shape(tensors[i].tensor).rank; d++) clef__text_add(&text, "%d", order[d]);
-        clef__text_add(&text, " %s%s\n", i < models ? "model." : "optimizer.", tensors[i].name);
+        clef__text_add(&text, " %s\n", tensors[i].name);
     }
     if (text.failed) clef__report_set(report, CLEF_MEMORY, "no memory for how %d tensors lie", n);
     if (report->status == CLEF_OK) return text.data;

@@ -62,9 +62,36 @@ static clef_status call_hooks(const clef__run *r, int n, bool after) {
     return CLEF_OK;
 }
 
+/* ---- where errors are ---- */
+void clef__enter(clef_module *module, clef__frame *frame) {
+    clef__nn *nn = clef__nn_of(module->ctx);
+    *frame = (clef__frame){module, nn->frame};
+    nn->frame = frame;
+}
+
+void clef__leave(const clef__frame *frame) { clef__nn_of(frame->module->ctx)->frame = frame->outer; }
+
+/* Appends the path from the outermost module to the innermost one that is registered in those around it, which it returns. */
+static const clef_module *locate(const clef__frame *frame, char *path, size_t size) {
+    if (!frame->outer) return frame->module;
+    const clef_module *outer = locate(frame->outer, path, size);
+    bool found = outer == frame->outer->module && clef__module_path(outer, frame->module, path, size);
+    return found ? frame->module : outer;
+}
+
+void clef__say_layer(clef_context *ctx, char *text, size_t size) {
+    const clef__nn *nn = clef__room_state(ctx, CLEF__ROOM_NN);
+    if (!nn || !nn->frame) return; /* the room may be closed */
+    char path[300] = "";
+    const clef_module *layer = locate(nn->frame, path, sizeof path);
+    if (path[0]) snprintf(text, size, "; in layer \"%s\" (%.100s)", path, layer->type);
+}
+
 /* ---- one run ---- */
 static clef_status run_function(const clef__run *r) {
     clef_module *module = r->module;
+    if (!module->call && !module->forward)
+        return clef__fail(module->ctx, CLEF_INVALID, "%s: it has no forward function, only what is registered in it", module->type);
     uint64_t failures = clef__failures(module->ctx);
     clef__checkpointed_segment *segment = module->recompute ? clef__checkpointed_segment_begin(module->ctx) : NULL;
     clef_status status = CLEF_OK;
@@ -108,8 +135,12 @@ static bool counts_fit(const clef_module *module, const char *op, int n, int m) 
 
 clef_tensor *clef_forward(clef_module *module, clef_tensor *x) {
     clef_tensor *y = NULL;
-    if (!module || !clef__given(module->ctx, "forward", "x", &x, 1) || !counts_fit(module, "forward", 1, 1)) return NULL;
-    run_module(&(clef__run){module, &x, 1, &y, 1});
+    clef__frame frame;
+    if (!module) return NULL;
+    clef__enter(module, &frame);
+    if (clef__given(module->ctx, "forward", "x", &x, 1) && counts_fit(module, "forward", 1, 1))
+        run_module(&(clef__run){module, &x, 1, &y, 1});
+    clef__leave(&frame);
     return y;
 }
 
@@ -151,11 +182,14 @@ clef_status clef_call(clef_module *module, clef_tensor *const *inputs, int n, cl
     clef_context *ctx = module->ctx;
     uint64_t failures = clef__failures(ctx);
     clef_status status = CLEF_INVALID;
+    clef__frame frame;
+    clef__enter(module, &frame);
     if (wrong) clef__fail(ctx, CLEF_INVALID, "call: %s", wrong);
     else if (counts_fit(module, "call", n, m) && inputs_given(module, inputs, n))
         status = run_module(&(clef__run){module, inputs, n, outputs, m});
     if (status && clef_error_status(ctx) == CLEF_OK)
         clef__fail(ctx, status, "call: the forward of the %s gave no tensor", module->type);
+    clef__leave(&frame);
     clef_status said = clef__failed_since(ctx, failures);
     return status && said ? said : status;
 }

@@ -30,7 +30,10 @@ static void close_room(clef_context *ctx, void *state) {
 
 clef__nn *clef__nn_of(clef_context *ctx) {
     clef__nn *nn = clef__make_room_state(ctx, CLEF__ROOM_NN, sizeof *nn, close_room);
-    if (nn && nn->version == 0) nn->version = 1;
+    if (nn && nn->version == 0) {
+        nn->version = 1;
+        clef__set_whereabouts(ctx, clef__say_layer);
+    }
     return nn;
 }
 
@@ -82,7 +85,7 @@ static clef_module *new_module(clef_context *ctx, const char *op, const char *ty
 
 clef_module *clef_module_new(clef_context *ctx, const char *type, clef_forward_fn forward, void *user) {
     if (!ctx) return NULL;
-    if (!type || !forward) return clef__module_refuse(ctx, "module_new: type and forward must not be NULL");
+    if (!type) return clef__module_refuse(ctx, "module_new: type must not be NULL");
     clef_module like = {.forward = forward, .n_inputs = 1, .n_outputs = 1, .user = user};
     return new_module(ctx, "module_new", type, like);
 }

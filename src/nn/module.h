@@ -60,6 +60,12 @@ typedef struct clef__run {
     int n_outputs;
 } clef__run;
 
+/* A module that is running, in one that runs it.  It lies on the stack of the function that runs it. */
+typedef struct clef__frame {
+    const clef_module *module;
+    struct clef__frame *outer; /* NULL: the program runs it */
+} clef__frame;
+
 /* Called after each run of a module, inner modules first. */
 typedef void (*clef__observer)(void *user, const clef__run *run);
 
@@ -69,7 +75,8 @@ typedef struct clef__nn {
     int64_t last_hook;
     clef__observer observer;
     void *observer_user;
-    bool inference; /* all modules are in evaluation mode, whatever was set */
+    bool inference;     /* all modules are in evaluation mode, whatever was set */
+    clef__frame *frame; /* the innermost module that is running; NULL: none is */
     struct clef_generator *generators;
 } clef__nn;
 
@@ -77,6 +84,11 @@ typedef struct clef__nn {
 clef__nn *clef__nn_of(clef_context *ctx);
 /* generator.c: when the context closes; tensors are freed elsewhere. */
 void clef__free_generators(clef__nn *nn);
+/* call.c: between these two, errors are those of a layer of this module; leave before the frame goes. */
+void clef__enter(clef_module *module, clef__frame *frame);
+void clef__leave(const clef__frame *frame);
+/* Writes "; in layer "3.body.0" (conv2d)", which is running; nothing where it is the outermost module itself. */
+void clef__say_layer(clef_context *ctx, char *text, size_t size);
 /* Reports every run of a module of this context to observer until called with NULL. */
 clef_status clef__nn_observe(clef_context *ctx, clef__observer observer, void *user);
 /* While on, every module of the context is in evaluation mode; what was set on each comes back after it.  Returns what was. */

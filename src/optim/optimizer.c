@@ -27,6 +27,8 @@ static void close_room(clef_context *ctx, void *state) {
         next = o->next;
         free_optimizer(o);
     }
+    clef__averaged_free(room->averaged);
+    clef__lbfgs_free(room->lbfgs);
     for (clef_schedule *s = room->schedules, *next; s; s = next) {
         next = s->next;
         clef__free((void *)s->o.milestones);

@@ -120,6 +120,15 @@ clef_tensor *clef__optimizer_part(const clef_optimizer *opt, int i, clef_tensor 
 bool clef__optimizer_is_cut(const clef_optimizer *opt);
 clef_group *clef__optimizer_group(const clef_optimizer *opt);
 
+/* ---- averages of weights (averaged.c) ---- */
+/* An update that leaves averages as they are where the gate, one bool on any device, is false; NULL: it is true. */
+clef_status clef__averaged_update_if(clef_averaged *averaged, clef_tensor *gate);
+bool clef__averaged_in_use(const clef_averaged *averaged);
+bool clef__averaged_has(const clef_averaged *averaged, const clef_tensor *parameter);
+void clef__averaged_free(clef_averaged *first); /* and all behind it */
+
+void clef__lbfgs_free(clef_lbfgs *first); /* and all behind it */
+
 /* average.c: from now on the optimizer's gradients are averaged over the group; false with the context's error. */
 bool clef__average_over(clef_optimizer *opt, clef_group *group);
 /* The step is over: its gradients, and the weight that was given for it. */
@@ -136,6 +145,8 @@ static inline double clef__or(double value, double otherwise) { return value != 
 /* The room's state: what the context frees at close. */
 typedef struct clef__optim {
     clef_optimizer *optimizers;
+    clef_averaged *averaged;
+    clef_lbfgs *lbfgs;
     clef_schedule *schedules;
 } clef__optim;
 clef__optim *clef__optim_state(clef_context *ctx);

@@ -211,6 +211,9 @@ clef_status clef__pipeline_cut(clef_pipeline *p) {
 }
 
 clef_tensor *clef__stage_forward(const clef_pipeline *p, int stage, clef_tensor *x) {
+    clef__frame frame;
+    clef__enter(p->net, &frame);
     for (int i = p->first[stage]; i < p->first[stage + 1]; i++) x = clef__forward_there(p->layer[i], x);
+    clef__leave(&frame);
     return x;
 }

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local clef__error open_error;
 
@@ -91,12 +92,22 @@ static void keep(clef_context *ctx, clef_status status, const char *line) {
     clef__log_line(ctx, CLEF_LOG_ERROR, "%s", line);
 }
 
+void clef__set_whereabouts(clef_context *ctx, void (*whereabouts)(clef_context *ctx, char *text, size_t size)) {
+    ctx->whereabouts = whereabouts;
+}
+
+/* Is it about what the program asked for?  Other failures, such as of a device, may come from work of long before. */
+static bool is_of_a_call(clef_status status) { return status == CLEF_INVALID || status == CLEF_SHAPE || status == CLEF_DTYPE; }
+
 clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, ...) {
-    char line[CLEF__LINE];
+    char line[CLEF__LINE], where[CLEF__LINE / 2] = "";
+    if (ctx && ctx->whereabouts && is_of_a_call(status)) ctx->whereabouts(ctx, where, sizeof where);
+    size_t room = sizeof line - strlen(where);
     va_list args;
     va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
+    vsnprintf(line, room, fmt, args);
     va_end(args);
+    strcat(line, where);
     one_line(line);
     keep(ctx, status, line);
     return status;

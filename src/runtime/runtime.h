@@ -20,6 +20,9 @@ char *clef__asprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)))
 /* ---- errors and log (error.c) ---- */
 /* Keeps the line if it is the context's first (ctx NULL: this thread's open error); returns status. */
 clef_status clef__fail(clef_context *ctx, clef_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* From now on lines about what a call was given (CLEF_INVALID, CLEF_SHAPE, CLEF_DTYPE) end with what this writes into text, which is empty
+   at first: where in the program's model that is. */
+void clef__set_whereabouts(clef_context *ctx, void (*whereabouts)(clef_context *ctx, char *text, size_t size));
 /* How many lines clef__fail was given for this context so far, kept or not: an older error does not hide a new one from
    those who compare. */
 uint64_t clef__failures(const clef_context *ctx);

@@ -387,6 +387,7 @@ struct clef_context {
     uint64_t values; /* numbers given to what lies in buffers */
     void (*value_gone)(clef_context *ctx, uint64_t value);
     void (*memory_short)(clef_context *ctx);
+    void (*whereabouts)(clef_context *ctx, char *text, size_t size); /* NULL: nobody knows */
     int n_devices;
     clef__device *device[CLEF__MAX_DEVICES];
     struct {

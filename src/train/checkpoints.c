@@ -91,7 +91,10 @@ static clef_status save(clef__fit *f, const char *name, const clef__meter_values
                             .epoch = f->done,
                             .metric = f->best_metric,
                             .note = note,
-                            .group = f->group};
+                            .group = f->group,
+                            .averaged = f->as_averaged ? NULL : f->o->averaged,
+                            .extra = f->o->extra,
+                            .n_extra = f->o->n_extra};
     clef_status status = act_on_whole(f, write_file, path, &what);
     clef__free(path);
     return status;
@@ -106,6 +109,11 @@ clef_status clef__checkpoint_inside(clef__fit *f) {
     return status ? status : save(f, "last.ckpt", &sums);
 }
 
+static clef_status save_best(clef__fit *f) {
+    static const clef__meter_values none;
+    return save(f, "best.ckpt", &none);
+}
+
 static void drop_old(clef__fit *f) {
     char *old = clef__asprintf("%s/epoch-%lld.ckpt", f->o->checkpoint_dir, (long long)(f->done - f->o->keep));
     if (old) (void)unlink(old);
@@ -118,7 +126,7 @@ clef_status clef__checkpoint_epoch(clef__fit *f) {
     snprintf(name, sizeof name, "epoch-%lld.ckpt", (long long)f->done);
     clef_status status = clef__by_first(f, make_directory);
     /* `last` comes last: a run that is killed before it repeats the epoch, and writes the same again. */
-    if (!status && f->improved) status = save(f, "best.ckpt", &none);
+    if (!status && f->improved) status = clef__as_tested(f, save_best);
     if (!status && f->o->keep > 0) status = save(f, name, &none);
     if (!status) status = save(f, "last.ckpt", &none);
     if (!status && f->o->keep > 0 && clef__speaks(f)) drop_old(f);
@@ -200,7 +208,10 @@ clef_status clef__checkpoint_resume(clef__fit *f) {
                                  .optimizer = f->o->optimizer,
                                  .schedule = f->o->schedule,
                                  .loader = f->o->train,
-                                 .group = f->group}};
+                                 .group = f->group,
+                                 .averaged = f->o->averaged,
+                                 .extra = f->o->extra,
+                                 .n_extra = f->o->n_extra}};
         status = act_on_whole(f, read_last, path, &r);
         if (!status) status = take_over(f, &r.what, &r.p, path);
     }

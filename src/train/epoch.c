@@ -37,6 +37,7 @@ static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
     f->pending = 0;
     f->lr = clef_learning_rate(f->o->optimizer);
     clef_status status = clef__step_if(f->o->optimizer, finite); /* `finite` is that of all ranks' losses */
+    if (!status && f->o->averaged) status = clef__averaged_update_if(f->o->averaged, finite);
     if (!status && f->o->schedule && f->o->schedule_per_step) status = clef_schedule_tick(f->o->schedule);
     return status;
 }

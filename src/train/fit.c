@@ -24,6 +24,9 @@ static clef_status check(clef_module *module, const clef_fit_options *o) {
     if (!(o->clip_norm >= 0)) return clef__fail(ctx, CLEF_INVALID, "fit: clip_norm %g is no norm; 0 means none", o->clip_norm);
     if (o->epochs < 0 || o->accumulate < 0 || o->early_stop_patience < 0 || o->keep < 0 || o->checkpoint_every < 0)
         return clef__fail(ctx, CLEF_INVALID, "fit: a count in the options is negative");
+    if (o->averaged ? clef_averaged_context(o->averaged) != ctx : o->test_averaged)
+        return clef__fail(ctx, CLEF_INVALID, "fit: %s",
+                          o->averaged ? "the averages belong to another context" : "test_averaged needs averaged");
     if ((o->resume || o->keep || o->checkpoint_every) && !o->checkpoint_dir)
         return clef__fail(ctx, CLEF_INVALID, "fit: resume, keep and checkpoint_every need checkpoint_dir");
     if (o->schedule && o->schedule->o.kind == CLEF_SCHEDULE_PLATEAU && o->schedule->o.maximize)
@@ -54,9 +57,15 @@ static void on_compile(void *user, int done, int total) {
 }
 
 static clef_status check_optimizer(clef__fit *f) {
-    int own = 0;
-    for (int i = 0; i < f->n_leaves; i++) own += clef__optimizer_has(f->o->optimizer, f->leaf[i]);
+    int own = 0, averaged = 0;
+    for (int i = 0; i < f->n_leaves; i++) {
+        own += clef__optimizer_has(f->o->optimizer, f->leaf[i]);
+        averaged += f->o->averaged && clef__averaged_has(f->o->averaged, f->leaf[i]);
+    }
     f->others = own < f->n_leaves;
+    if (f->o->averaged && averaged == 0)
+        return clef__fail(f->ctx, CLEF_INVALID,
+                          "fit: the averages are of none of the module's parameters; make them of this module");
     if (own > 0) return CLEF_OK;
     return clef__fail(f->ctx, CLEF_INVALID, "fit: the optimizer trains none of the module's parameters; make one for this module");
 }
@@ -101,6 +110,16 @@ static clef_status begin_fit(clef__fit *f) {
     return status;
 }
 
+clef_status clef__as_tested(clef__fit *f, clef_status (*act)(clef__fit *f)) {
+    if (!f->o->test_averaged) return act(f);
+    clef_status status = clef_averaged_use(f->o->averaged, true);
+    f->as_averaged = true;
+    if (!status) status = act(f);
+    f->as_averaged = false;
+    clef_status back = clef_averaged_use(f->o->averaged, false); /* also after a failure: callers may go on */
+    return status ? status : back;
+}
+
 static clef_status validate(clef__fit *f, clef_epoch *epoch) {
     clef__score score;
     if (!f->o->test) return CLEF_OK;
@@ -139,22 +158,33 @@ static clef_status write_files(clef__fit *f) {
     return status ? status : told;
 }
 
+static clef_status test_epoch(clef__fit *f) {
+    clef_status status = validate(f, f->ended);
+    if (status) return status;
+    f->improved = judge(f, f->ended);
+    return f->improved && f->o->early_stop_patience > 0 ? clef__best_remember(f) : CLEF_OK;
+}
+
+static void tell_epoch(clef__fit *f) {
+    if (f->o->on_epoch && !f->o->on_epoch(f->o->user, f->ended)) f->wants_stop = true;
+}
+
 /* What follows the batches of an epoch. */
 static clef_status end_epoch(clef__fit *f, clef__train_room *room, clef_epoch *epoch) {
+    f->ended = epoch;
     clef_status status = clef__share_module(f);
-    if (!status) status = validate(f, epoch);
+    if (!status) status = clef__as_tested(f, test_epoch);
     if (status) return status;
-    f->improved = judge(f, epoch);
     f->done++;
     f->batch = 0;
-    if (f->improved && f->o->early_stop_patience > 0) status = clef__best_remember(f);
-    if (!status) status = tick_schedule(f, epoch);
-    f->ended = epoch;
+    status = tick_schedule(f, epoch);
+    bool early = f->o->n_extra > 0; /* the program's own values lie in the files as the callback left them */
+    if (!status && early) tell_epoch(f);
     if (!status) status = write_files(f);
     if (!status) status = append(f, room, epoch);
     if (status) return status;
     clef__bar_epoch(&f->bar, epoch, f->epochs);
-    if (f->o->on_epoch && !f->o->on_epoch(f->o->user, epoch)) f->wants_stop = true;
+    if (!early) tell_epoch(f);
     status = clef__agree_on_end(f);
     f->stopped |= f->must_stop;
     f->interrupted |= f->must_interrupt;

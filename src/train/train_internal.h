@@ -135,8 +135,9 @@ typedef struct clef__fit {
     bool must_stop, must_interrupt;  /* some rank's callbacks or signals do: */
     bool stopped, interrupted;       /* it ends, after a whole step */
     bool improved, resumed_inside;
-    const clef_epoch *ended; /* the last one that did */
-    int lock;                /* the directory of checkpoints; -1: none */
+    bool as_averaged;  /* the module has the averaged weights just now */
+    clef_epoch *ended; /* the last one that did */
+    int lock;          /* the directory of checkpoints; -1: none */
 } clef__fit;
 
 /* together.c: what ranks tell each other.  All ranks call each of these at the same step; alone they do nothing. */
@@ -158,6 +159,9 @@ clef_status clef__read_sums(clef__fit *f, clef__meter_values *values);
 clef_status clef__share_score(clef__fit *f, clef__score *score);
 /* Is there such a file?  CLEF_IO where not all ranks see the same. */
 clef_status clef__is_there(clef__fit *f, const char *path, bool *there);
+
+/* fit.c: acts while the module has the weights that are tested, with test_averaged the averages. */
+clef_status clef__as_tested(clef__fit *f, clef_status (*act)(clef__fit *f));
 
 /* epoch.c: the training half of an epoch. */
 clef_status clef__train_epoch(clef__fit *f, clef_epoch *result);

@@ -7,15 +7,22 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-static void check(io_bytes file, bool all) {
+static void check(io_bytes file, bool all, bool extras) {
     static char part; /* what the parts are is not looked at */
     clef_checkpoint what = {.epoch = 4711, .metric = 0.5, .note_out = "untouched"}, seen = what;
     if (all) what.optimizer = (void *)&part, what.schedule = (void *)&part, what.loader = (void *)&part;
+    double real = 0;
+    int64_t whole = 0;
+    char text[8] = "";
+    clef_extra extra[] = {
+        {.name = "r", .real = &real}, {.name = "w", .whole = &whole}, {.name = "t", .text = text, .size = sizeof text}};
+    if (extras) what.averaged = (void *)&part, what.extra = extra, what.n_extra = 3;
     clef__report report = {0};
     clef__place place = {0};
     clef__reader reader = clef__reader_memory(file.data, file.size);
     if (clef__checkpoint_examine(&reader, &what, &seen, &report) != CLEF_OK) {
         if (!report.text[0] || strchr(report.text, '\n') || strcmp(seen.note_out, "untouched") != 0 || seen.epoch != 4711) abort();
+        if (real != 0 || whole != 0 || text[0]) abort();
         return;
     }
     if (strlen(seen.note_out) >= sizeof seen.note_out || !clef__utf8_valid(seen.note_out)) abort();
@@ -33,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     io_bytes file = {malloc(size), size - 1};
     memcpy(file.data, bytes + 1, file.size);
     if (bytes[0] & 1) sealed_seal(file);
-    check(file, bytes[0] & 2);
+    check(file, bytes[0] & 2, bytes[0] & 4);
     free(file.data);
     return 0;
 }

@@ -137,10 +137,34 @@ Test(modules, refusals) {
     expect_error(ctx, CLEF_INVALID, "child \"none\" is NULL");
     cr_expect_null(clef_sequential(ctx, CLEF_LAYERS(clef_nn_relu(ctx), NULL)));
     expect_error(ctx, CLEF_INVALID, "sequential: layer 1 is NULL");
-    cr_expect_null(clef_module_new(ctx, "none", NULL, NULL));
-    expect_error(ctx, CLEF_INVALID, "module_new");
+    cr_expect_null(clef_module_new(ctx, NULL, NULL, NULL));
+    expect_error(ctx, CLEF_INVALID, "module_new: type must not be NULL");
     cr_expect_null(clef_forward(NULL, t));
     cr_expect_eq(clef_error_status(ctx), CLEF_OK);
     cr_expect_null(clef_forward(m, NULL));
     expect_error(ctx, CLEF_INVALID, "forward: x is NULL though nothing failed before");
+}
+
+/* Tensors of no layer: an optimizer takes them, and a file; running them is an error that says so. */
+Test(modules, without_a_forward_hold_what_is_trained) {
+    clef_module *m = clef_module_new(ctx, "parameters", NULL, NULL), *in = clef_sequential(ctx, CLEF_LAYERS(clef_nn_relu(ctx), m));
+    cr_assert_eq(clef_module_add_parameter(m, "x", clef_full(ctx, CLEF_SHAPE(3), CLEF_F32, 2)), CLEF_OK);
+    cr_assert_eq(clef_module_add_buffer(m, "b", clef_ones(ctx, CLEF_SHAPE(2), CLEF_I64)), CLEF_OK);
+    clef_optimizer *opt = clef_sgd(m, &(clef_sgd_options){.lr = 0.25});
+    cr_assert_not_null(opt, "%s", clef_error(ctx));
+    for (int i = 0; i < 2; i++) { /* of Σ x²: x -= 0.25·2x */
+        cr_assert_eq(clef_backward(clef_sum(clef_square(clef_parameter(m, "x")), NULL, 0, false)), CLEF_OK);
+        cr_assert_eq(clef_step(opt), CLEF_OK);
+    }
+    float x[3];
+    cr_assert_eq(clef_read(clef_parameter(m, "x"), x, sizeof x), CLEF_OK);
+    for (int i = 0; i < 3; i++) cr_expect_eq(x[i], 0.5f);
+    cr_expect_eq(clef_parameter_count(m), 3);
+    clef_tensor *t = clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32);
+    cr_expect_null(clef_forward(m, t));
+    expect_error(ctx, CLEF_INVALID, "parameters: it has no forward function, only what is registered in it");
+    cr_expect_null(clef_forward(in, t));
+    expect_error(ctx, CLEF_INVALID, "only what is registered in it; in layer \"1\" (parameters)");
+    cr_expect_eq(clef_call(m, &t, 1, (clef_tensor *[1]){NULL}, 1), CLEF_INVALID);
+    expect_error(ctx, CLEF_INVALID, "parameters: it has no forward function");
 }

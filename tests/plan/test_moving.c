@@ -740,6 +740,28 @@ static void run_programs(mode m, int n) {
     if (only) run_program(strtoull(only, NULL, 10));
 }
 
+/* Lazily, all of a step is computed together, and readers of a temporary of the step before come first.  Eagerly the update is computed
+   before they are made: it leaves the temporary alone. */
+Test(moving, a_temporary_of_the_step_before_is_updated_and_read_in_both_modes) {
+    clef_context *lazy = ctx;
+    setenv("CLEF_EAGER", "1", 1);
+    clef_context *eager = open_seeded(1);
+    unsetenv("CLEF_EAGER");
+    for (int mode = 0; mode < 4; mode++) {
+        ctx = mode & 1 ? eager : lazy;
+        clef_tensor *y = clef_add_scalar(row(3, 1), 1);
+        if (mode & 2) expect_values(y, 3, (float[]){2, 3, 4});
+        clef_end_step(ctx);
+        clef_tensor *first = clef_slice_update(y, 0, place(0), row(1, 10)), *second = clef_slice_update(y, 0, place(2), row(1, 20));
+        clef_tensor *moved = clef_assign_at(first, 0, place(1), row(1, 30)) == CLEF_OK ? first : NULL;
+        expect_values(clef_add(clef_add(y, moved), second), 3, (float[]){14, 36, 28});
+        clef_end_step(ctx);
+        clef_end_step(ctx);
+    }
+    ctx = lazy;
+    close_clean(eager);
+}
+
 Test(moving, random_programs) { run_programs(FUSED, PROGRAMS); }
 Test(moving, random_programs_with_every_op_alone) { run_programs(ALONE, PROGRAMS / 2); }
 Test(moving, random_programs_eagerly) { run_programs(EAGER, PROGRAMS / 4); }
