@@ -179,6 +179,11 @@ CLEF_API clef_tensor *clef_index_select(clef_tensor *x, int dim, clef_tensor *in
 CLEF_API clef_tensor *clef_scatter(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
 /* The same with one number in every place. */
 CLEF_API clef_tensor *clef_scatter_value(clef_tensor *x, int dim, clef_tensor *index, double value);
+/* x above 0, weight · x elsewhere: clef_leaky_relu with a slope that is learned.  weight is one number (a scalar or [1]), or [c] for the
+   channels of x [n,c,...]; CLEF_SHAPE otherwise.  The result has x's dtype; whole numbers become f32.  He et al., "Delving deep into
+   rectifiers", 2015.
+       clef_prelu(x, weight)  */
+CLEF_API clef_tensor *clef_prelu(clef_tensor *x, clef_tensor *weight);
 /* x repeated along each dimension: n repeats ≥ 0 for the n dimensions of the result, of which x has the last; CLEF_INVALID if n is
    less than x's rank or above 8.  y[i,j] = x[i mod h, j mod w].  Gradients are summed.
        clef_repeat(x, (int64_t[]){2, 1, 3}, 3)   [4,5] → [2,4,15]  */
@@ -211,6 +216,19 @@ typedef struct clef_conv2d_options {
    negative options.
        clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.padding = {1, 1}})  */
 CLEF_API clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options);
+
+typedef struct clef_conv1d_options {
+    int stride;   /* 0: 1 */
+    int padding;  /* zeros on both sides */
+    int dilation; /* 0: 1 */
+    int groups;   /* 0: 1 */
+    bool same;    /* pad so that out = ⌈in / stride⌉, the odd zero at the end; padding is then ignored */
+} clef_conv1d_options;
+/* y[n,o,i] = b[o] + Σ over c,u of x[n, c, i·s + u·d - p] · w[o,c,u]: clef_conv2d with a height of 1.  x [n,c,l], w [o,c/groups,k], b [o]
+   or CLEF_NONE → [n,o,ol] with ol = ⌊(l + 2p - d(k-1) - 1)/s⌋ + 1.  CLEF_SHAPE for other ranks; else as clef_conv2d, whose name and
+   shapes the line then has.
+       clef_conv1d(x, w, CLEF_NONE, &(clef_conv1d_options){.padding = 1})  */
+CLEF_API clef_tensor *clef_conv1d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv1d_options *options);
 
 typedef struct clef_conv_transpose2d_options {
     int stride[2];         /* {h, w}; 0: 1 */
@@ -245,6 +263,10 @@ CLEF_API clef_tensor *clef_avg_pool2d(clef_tensor *x, int kh, int kw, const clef
 CLEF_API clef_tensor *clef_adaptive_avg_pool2d(clef_tensor *x, int oh, int ow);
 /* Mean over h and w: [n,c,h,w] → [n,c]. */
 CLEF_API clef_tensor *clef_global_avg_pool2d(clef_tensor *x);
+/* Each pixel fh×fw times: y[n,c,i,j] = x[n, c, ⌊i/fh⌋, ⌊j/fw⌋], [n,c,h,w] → [n,c,fh·h,fw·w], of any dtype.  Gradients are summed.
+   CLEF_SHAPE for another rank, CLEF_INVALID unless both factors are positive.
+       clef_upsample_nearest2d(x, 2, 2)  */
+CLEF_API clef_tensor *clef_upsample_nearest2d(clef_tensor *x, int fh, int fw);
 
 /* ---- softmax and normalisation; whole numbers become f32 ---- */
 /* exp(x) / Σ exp(x) along dim, computed from x - max x, so it does not overflow; 1 for a scalar. */

@@ -320,6 +320,17 @@ static void modules(void) {
     REFUSED(clef_nn_layer_norm(ctx, deep, NULL));
     REFUSED(clef_nn_rms_norm(ctx, deep, NULL));
     REFUSED(clef_nn_rms_norm(ctx, CLEF_SHAPE(4), &(clef_nn_norm_options){.eps = NAN}));
+    REFUSED(clef_nn_batch_norm1d(ctx, INT64_MIN, NULL));
+    REFUSED(clef_nn_conv1d(ctx, 4, INT64_MAX, 3, NULL));
+    REFUSED(clef_nn_conv1d(ctx, 4, 4, INT_MIN, NULL));
+    REFUSED(clef_nn_conv_transpose2d(ctx, INT64_MAX, INT64_MAX, INT_MAX, NULL));
+    REFUSED(clef_nn_conv_transpose2d(ctx, 4, 4, 3, &(clef_nn_conv_transpose2d_options){.conv.groups = INT_MIN}));
+    REFUSED(clef_nn_instance_norm2d(ctx, INT64_MIN, NULL));
+    REFUSED(clef_nn_prelu(ctx, INT64_MAX, 0.25));
+    REFUSED(clef_nn_prelu(ctx, 0, 0.25));
+    REFUSED(clef_nn_upsample_nearest2d(ctx, INT_MIN));
+    REFUSED(clef_forward(clef_nn_upsample_nearest2d(ctx, INT_MAX), clef_zeros(ctx, CLEF_SHAPE(1, 1, 4, 4), CLEF_U8)));
+    REFUSED(clef_nn_activation_with(ctx, NULL, clef_elu, 1));
     REFUSED(clef_nn_group_norm(ctx, 0, 4, NULL));
     REFUSED(clef_nn_group_norm(ctx, 3, 4, NULL));
     REFUSED(clef_nn_group_norm(ctx, INT64_MIN, INT64_MAX, NULL));
