@@ -181,6 +181,14 @@ static clef_tensor *batch_norm(const given *g, bool training) {
     OP(conv1d, clef_conv1d(clef_reshape(g->x, CLEF_SHAPE(4, 6, 64)), clef_reshape(g->w, CLEF_SHAPE(6, 6, 9)), g->v, NULL)) \
     OP(prelu, clef_prelu(g->x, g->v))                                                                                      \
     OP(upsample_nearest2d, clef_upsample_nearest2d(g->x, 2, 3))                                                            \
+    OP(std, clef_std(g->x, (int[]){1, 2}, 2, false, 1))                                                                    \
+    OP(cumprod, clef_cumprod(g->x, 2))                                                                                     \
+    OP(cosine_similarity, clef_cosine_similarity(g->x, g->p, 1, 1e-8))                                                     \
+    OP(index_add, clef_index_add(g->x, 0, g->label, g->y))                                                                 \
+    OP(scatter_max, clef_scatter_reduce(g->x, 2, g->place, g->y, CLEF_SCATTER_MAX, false))                                 \
+    OP(scatter_mean, clef_scatter_reduce(g->x, 2, g->place, g->y, CLEF_SCATTER_MEAN, true))                                \
+    OP(kl_div, clef_kl_div(g->x, g->p, NULL))                                                                              \
+    OP(pos_weight, clef_bce_with_logits(g->x, g->p, &(clef_loss_options){.pos_weight = clef_slice(g->m, 1, 0, 8, 1)}))     \
     OP(dropout, clef_dropout(g->x, 0.4))                                                                                   \
     OP(cross_entropy, clef_cross_entropy(g->rows, g->label, &(clef_loss_options){.label_smoothing = 0.1}))                 \
     OP(cross_entropy_ignoring, clef_cross_entropy(g->rows, g->label, &(clef_loss_options){.has_ignore_index = true}))      \

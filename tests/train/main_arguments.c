@@ -105,6 +105,12 @@ static void orders(void) {
     INVALID(clef_topk(x, 1, 5, true, &a, &b));
     REFUSED(clef_argsort(x, INT_MIN, true));
     REFUSED(clef_cumsum(x, INT_MAX));
+    REFUSED(clef_cumprod(x, INT_MIN));
+    REFUSED(clef_index_add(x, INT_MIN, i, x));
+    REFUSED(clef_scatter_reduce(x, INT_MAX, i, i, CLEF_SCATTER_MEAN, false));
+    REFUSED(clef_scatter_reduce(x, 0, i, i, (clef_scatter_reduction)-1, true));
+    REFUSED(clef_cosine_similarity(x, x, INT_MIN, 1e-8));
+    REFUSED(clef_cosine_similarity(x, x, 0, -INFINITY));
     REFUSED(clef_one_hot(i, -1));
     REFUSED(clef_one_hot(i, INT64_MIN));
     REFUSED(clef_one_hot(i, INT64_MAX));
