@@ -49,8 +49,8 @@ KERNEL(scatter, SCATTER_ARGS) {
         for (long j = 0; j < m; j++) {
             long from = (o * m + j) * inner + i, k = index_base[index_offset + from], to = (o * n + k) * inner + i;
             if (k < low || k >= high) continue;
-            A v = LOAD(DT, 1, x_base, x_offset + from), old = LOAD(DT, 1, y_base, y_offset + to);
-            STORE(DT, 1, y_base, y_offset + to, JOIN(old, v));
+            A v = LOAD(DT, 1, x_base, x_offset + from);
+            STORE(DT, 1, y_base, y_offset + to, JOIN(LOAD(DT, 1, y_base, y_offset + to), v));
         }
     }
 }
