@@ -2,9 +2,9 @@
 
    Where several elements go to one place, one work-item owns the place and takes them in the order of the indices: the same
    bits every time, without atomics.
-   DT: f32 f16 bf16 f64 i32 i64 u8 bool.  IT: i32 i64 (of the indices).  W: lanes of a vector along a row.  ADDS: scatter adds to
-   what is there; 0: it takes its place.
-   Checked with: ADDS=0; W=1. */
+   DT: f32 f16 bf16 f64 i32 i64 u8 bool.  IT: i32 i64 (of the indices).  W: lanes of a vector along a row.  JOIN: what
+   scatter makes of what is there and what comes.
+   Checked with: JOIN=JOIN_TAKE; JOIN=JOIN_LARGEST; JOIN=JOIN_SMALLEST; W=1. */
 #ifndef DT
 #define DT f32
 #endif
@@ -14,9 +14,13 @@
 #ifndef W
 #define W CLEF_LANES
 #endif
-#ifndef ADDS
-#define ADDS 1
+#ifndef JOIN
+#define JOIN JOIN_ADD
 #endif
+#define JOIN_ADD(old, v) ((old) + (v))
+#define JOIN_TAKE(old, v) (v)
+#define JOIN_LARGEST(old, v) ((old) >= (v) || (old) != (old) ? (old) : (v))
+#define JOIN_SMALLEST(old, v) ((old) <= (v) || (old) != (old) ? (old) : (v))
 #include "common.h"
 #define IN_PLACE
 #include "args.h"
@@ -35,8 +39,8 @@ KERNEL(gather, GATHER_ARGS) {
     }
 }
 
-/* y[o, index[o,j,i], i] += x[o,j,i], or = where the last one stays; y [outer, n, inner], x [outer, m, inner].  A unit owns `rows`
-   of the n of one (o,i). */
+/* y[o, index[o,j,i], i] = JOIN(y[o, index[o,j,i], i], x[o,j,i]); y [outer, n, inner], x [outer, m, inner].  A unit owns `rows` of the
+   n of one (o,i). */
 KERNEL(scatter, SCATTER_ARGS) {
     UNPACK(SCATTER_ARGS)
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
@@ -46,10 +50,7 @@ KERNEL(scatter, SCATTER_ARGS) {
             long from = (o * m + j) * inner + i, k = index_base[index_offset + from], to = (o * n + k) * inner + i;
             if (k < low || k >= high) continue;
             A v = LOAD(DT, 1, x_base, x_offset + from);
-#if ADDS
-            v = LOAD(DT, 1, y_base, y_offset + to) + v;
-#endif
-            STORE(DT, 1, y_base, y_offset + to, v);
+            STORE(DT, 1, y_base, y_offset + to, JOIN(LOAD(DT, 1, y_base, y_offset + to), v));
         }
     }
 }

@@ -1,13 +1,24 @@
-/* scan.cl — prefix sums along the n of x [outer, n, inner], in stages that are the same on every device: each chunk of CHUNK elements is
+/* scan.cl — prefix sums, or products, along the n of x [outer, n, inner], in stages that are the same on every device: each chunk of CHUNK elements is
    summed, the sums are scanned in the same way, and each chunk is scanned from what came before it.
 
    DT: what lies in x.  OT: f32 f16 bf16 f64 i64 (what lies in y).  Sums are formed in OT's computing type.
-   `reverse`: sums begin at the last element.  A unit of work is one chunk of one column. */
+   `reverse`: sums begin at the last element.  A unit of work is one chunk of one column.
+   PRODUCT: numbers are multiplied.  Checked with: PRODUCT=1. */
 #ifndef DT
 #define DT f32
 #endif
 #ifndef OT
 #define OT CAT(RESULT_, DT)
+#endif
+#ifndef PRODUCT
+#define PRODUCT 0
+#endif
+#if PRODUCT
+#define JOIN(a, b) ((a) * (b))
+#define START 1
+#else
+#define JOIN(a, b) ((a) + (b))
+#define START 0
 #endif
 #define CHUNK 1024
 #define RESULT_f32 f32
@@ -46,8 +57,8 @@ KERNEL(sum_chunks, SUM_CHUNKS_ARGS) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         chunk_place p = place_of(u, n, inner, reverse);
-        A sum = 0;
-        for (long k = 0, at = x_offset + p.first; k < p.count; k++, at += p.step) sum += (A)LOAD(DT, 1, x_base, at);
+        A sum = START;
+        for (long k = 0, at = x_offset + p.first; k < p.count; k++, at += p.step) sum = JOIN(sum, (A)LOAD(DT, 1, x_base, at));
         sums_base[sums_offset + u] = sum;
     }
 }
@@ -58,10 +69,10 @@ KERNEL(scan_chunks, SCAN_CHUNKS_ARGS) {
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
         chunk_place p = place_of(u, n, inner, reverse);
-        A before = p.chunk ? sums_base[sums_offset + u - inner] : 0, sum = 0;
+        A before = p.chunk ? sums_base[sums_offset + u - inner] : START, sum = START;
         for (long k = 0, at = p.first; k < p.count; k++, at += p.step) {
-            sum += (A)LOAD(DT, 1, x_base, x_offset + at);
-            STORE(OT, 1, y_base, y_offset + at, before + sum);
+            sum = JOIN(sum, (A)LOAD(DT, 1, x_base, x_offset + at));
+            STORE(OT, 1, y_base, y_offset + at, JOIN(before, sum));
         }
     }
 }

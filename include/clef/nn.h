@@ -121,6 +121,26 @@ typedef struct clef_nn_conv2d_options {
    uniform within ±1/√(in/groups·kernel·kernel_w) at first.
        clef_nn_conv2d(ctx, 3, 64, 3, &(clef_nn_conv2d_options){.conv.padding = {1, 1}, .no_bias = true})  */
 CLEF_API clef_module *clef_nn_conv2d(clef_context *ctx, int64_t in, int64_t out, int kernel, const clef_nn_conv2d_options *options);
+typedef struct clef_nn_conv1d_options {
+    clef_conv1d_options conv;
+    bool no_bias;
+} clef_nn_conv1d_options;
+/* x [n,in,l] → [n,out,ol] (see clef_conv1d); weight [out,in/groups,kernel], bias [out], both uniform within ±1/√(in/groups·kernel) at
+   first.
+       clef_nn_conv1d(ctx, 16, 32, 3, &(clef_nn_conv1d_options){.conv.padding = 1})  */
+CLEF_API clef_module *clef_nn_conv1d(clef_context *ctx, int64_t in, int64_t out, int kernel, const clef_nn_conv1d_options *options);
+typedef struct clef_nn_conv_transpose2d_options {
+    clef_conv_transpose2d_options conv;
+    bool no_bias;
+    int kernel_w; /* 0: square */
+} clef_nn_conv_transpose2d_options;
+/* x [n,in,h,w] → [n,out,oh,ow] (see clef_conv_transpose2d); weight [in,out/groups,kernel,kernel_w], bias [out], both uniform within
+   ±1/√(out/groups·kernel·kernel_w) at first, as in PyTorch.
+       clef_nn_conv_transpose2d(ctx, 64, 32, 2, &(clef_nn_conv_transpose2d_options){.conv.stride = {2, 2}})  */
+CLEF_API clef_module *clef_nn_conv_transpose2d(clef_context *ctx, int64_t in, int64_t out, int kernel,
+                                               const clef_nn_conv_transpose2d_options *options);
+/* Each pixel factor×factor times, [n,c,h,w] → [n,c,factor·h,factor·w]: clef_upsample_nearest2d. */
+CLEF_API clef_module *clef_nn_upsample_nearest2d(clef_context *ctx, int factor);
 /* The largest of each kernel×kernel window, [n,c,h,w] → [n,c,oh,ow]: clef_max_pool2d. */
 CLEF_API clef_module *clef_nn_max_pool2d(clef_context *ctx, int kernel, const clef_pool2d_options *options);
 /* The mean of each kernel×kernel window: clef_avg_pool2d. */
@@ -139,6 +159,8 @@ typedef struct clef_nn_norm_options {
    by how many each has (none is fine), with their gradients: output and running statistics are those of one rank on the whole batch.  All ranks
    then run the module in the same order. */
 CLEF_API clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options);
+/* The same of [n,channels] and [n,channels,l]. */
+CLEF_API clef_module *clef_nn_batch_norm1d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options);
 /* clef_layer_norm over the last dimensions, which must be `normalized` (CLEF_SHAPE in forward); weight 1,
    bias 0 at first, of that shape. */
 CLEF_API clef_module *clef_nn_layer_norm(clef_context *ctx, clef_shape normalized, const clef_nn_norm_options *options);
@@ -149,6 +171,13 @@ CLEF_API clef_module *clef_nn_rms_norm(clef_context *ctx, clef_shape normalized,
    bias 0 at first.
        clef_nn_group_norm(ctx, 32, 256, NULL)  */
 CLEF_API clef_module *clef_nn_group_norm(clef_context *ctx, int64_t groups, int64_t channels, const clef_nn_norm_options *options);
+typedef struct clef_nn_instance_norm_options {
+    double eps;  /* 0: 1e-5 */
+    bool affine; /* with weight and bias, which PyTorch's has only where asked for */
+} clef_nn_instance_norm_options;
+/* clef_instance_norm of [n,channels,h,w], always by each image's own statistics; with affine weight [channels] 1, bias 0 at first.
+       clef_nn_instance_norm2d(ctx, 64, &(clef_nn_instance_norm_options){.affine = true})  */
+CLEF_API clef_module *clef_nn_instance_norm2d(clef_context *ctx, int64_t channels, const clef_nn_instance_norm_options *options);
 /* In training: zero with probability p in [0,1], the rest times 1/(1-p); in evaluation: x itself. */
 CLEF_API clef_module *clef_nn_dropout(clef_context *ctx, double p);
 /* Indices [..] → rows of weight [entries,width]: [..,width].  Starts as N(0,1). */
@@ -182,6 +211,17 @@ CLEF_API clef_module *clef_nn_lstm_cell(clef_context *ctx, int64_t in, int64_t h
 CLEF_API clef_module *clef_nn_gru_cell(clef_context *ctx, int64_t in, int64_t hidden, const clef_nn_recurrent_options *options);
 /* Any unary of clef/pointwise.h as a layer: clef_nn_activation(ctx, "gelu", clef_gelu). */
 CLEF_API clef_module *clef_nn_activation(clef_context *ctx, const char *type, clef_tensor *(*f)(clef_tensor *));
+/* Those with a number beside x: leaky_relu, elu, celu, hardshrink, softshrink, pow_scalar …; p is theirs.
+       clef_nn_activation_with(ctx, "leaky_relu", clef_leaky_relu, 0.01)  */
+CLEF_API clef_module *clef_nn_activation_with(clef_context *ctx, const char *type, clef_tensor *(*f)(clef_tensor *, double),
+                                              double p);
+/* Those with two: clamp and threshold.
+       clef_nn_activation_with_two(ctx, "hardtanh", clef_clamp, -1, 1)  */
+CLEF_API clef_module *clef_nn_activation_with_two(clef_context *ctx, const char *type,
+                                                  clef_tensor *(*f)(clef_tensor *, double, double), double p, double q);
+/* clef_prelu with learned slopes: weight [channels], or [1] for channels = 1, which takes any x; all `slope` at first, in PyTorch 0.25.
+       clef_nn_prelu(ctx, 64, 0.25)  */
+CLEF_API clef_module *clef_nn_prelu(clef_context *ctx, int64_t channels, double slope);
 /* max(x, 0). */
 CLEF_API clef_module *clef_nn_relu(clef_context *ctx);
 /* x·Φ(x), Φ the normal distribution function.  Hendrycks and Gimpel, "Gaussian error linear units", 2016. */

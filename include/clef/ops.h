@@ -47,12 +47,19 @@ CLEF_API clef_tensor *clef_prod(clef_tensor *x, const int *dims, int n, bool kee
    wherever the result is.  Correction 1 is the sample variance; NaN or inf unless count > correction.  f32 for
    whole numbers. */
 CLEF_API clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int correction);
+/* √clef_var, finite wherever the result is; its gradient where the deviation is 0 is 0, as in PyTorch.
+       clef_tensor *deviation = clef_std(x, (int[]){0}, 1, false, 1);  */
+CLEF_API clef_tensor *clef_std(clef_tensor *x, const int *dims, int n, bool keep, int correction);
 /* log Σ exp(x), computed as m + log Σ exp(x - m) with m = max x, so it does not overflow.  f32 for whole
    numbers. */
 CLEF_API clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, bool keep);
 /* (Σ |x|^p)^(1/p) for p > 0, max |x| for p = INFINITY; for p = 2 the gradient at 0 is 0.  CLEF_INVALID if p
    is not positive. */
 CLEF_API clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool keep);
+/* Σ a·b / (max(‖a‖, eps) · max(‖b‖, eps)) along dim, the cosine of the angle between a and b, which broadcast: CLEF_SHAPE if they do
+   not.  dim counts in the broadcast shape.  Of nothing, or where one is 0, it is 0.  CLEF_INVALID unless eps ≥ 0; PyTorch's is 1e-8.
+       clef_cosine_similarity(a, b, -1, 1e-8)   [n,d] and [n,d] → [n]  */
+CLEF_API clef_tensor *clef_cosine_similarity(clef_tensor *a, clef_tensor *b, int dim, double eps);
 /* Index (i64) of the first largest element along dim; a NaN counts as the largest.  CLEF_SHAPE if there is
    none. */
 CLEF_API clef_tensor *clef_argmax(clef_tensor *x, int dim, bool keep);
@@ -115,6 +122,25 @@ CLEF_API clef_tensor *clef_gather(clef_tensor *x, int dim, clef_tensor *index);
 /* A copy of x with y[index[i,j,k], j, k] += src[i,j,k] for dim 0, and so on, in a fixed order; index and src
    have one shape, else as clef_gather.  An index outside x adds nothing. */
 CLEF_API clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
+/* A copy of x with y[index[i], j] += src[i, j] for dim 0, y[i, index[j]] += src[i, j] for dim 1, and so on: index [m], src as x with m
+   in the place of dimension dim (CLEF_SHAPE).  In a fixed order; the dtype is the common one, i32 of truth values.  An index outside x
+   adds nothing.
+       clef_index_add(x, 0, rows, src)   x [v,d], rows [m], src [m,d] → [v,d]  */
+CLEF_API clef_tensor *clef_index_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
+typedef enum clef_scatter_reduction {
+    CLEF_SCATTER_SUM,
+    CLEF_SCATTER_MEAN, /* of whole numbers rounded down */
+    CLEF_SCATTER_MAX,
+    CLEF_SCATTER_MIN
+} clef_scatter_reduction;
+/* A copy of x in which each place that index names has the sum, mean, largest or smallest of the src placed there, for dim 0 those
+   with index[i,j,k] = i', and with include_self of x's own number too; other places stay as they are.  index and src have one shape,
+   else as clef_gather.  An index outside x places nothing.  NaN is the largest and the smallest.  Gradients: equal extremes share it;
+   x has none where its number does not count.  torch.scatter_reduce; with an index that is the same along the other dimensions, a
+   reduction over segments.
+       clef_scatter_reduce(clef_zeros(ctx, CLEF_SHAPE(groups), CLEF_F32), 0, group, x, CLEF_SCATTER_MAX, false)   [m] → [groups]  */
+CLEF_API clef_tensor *clef_scatter_reduce(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src,
+                                          clef_scatter_reduction reduction, bool include_self);
 /* Rows of table [v,d] at index [...] (whole numbers): a tensor [...,d].  An index outside 0 … v-1 gives
    zeros. */
 CLEF_API clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index);
@@ -128,6 +154,10 @@ CLEF_API clef_tensor *clef_one_hot(clef_tensor *index, int64_t classes);
    added depends on the size alone: every device gives the same bits.  The gradient is the prefix sum from the other end.
        clef_cumsum(x, 1)   [[1,2,3]] → [[1,3,6]]  */
 CLEF_API clef_tensor *clef_cumsum(clef_tensor *x, int dim);
+/* y[j] = x[0] · … · x[j] along dim; else as clef_cumsum.  The gradient is right with zeros too.  Where it is differentiated again, of
+   more than 1024 factors none may be 0.
+       clef_cumprod(x, 1)   [[1,2,3]] → [[1,2,6]]  */
+CLEF_API clef_tensor *clef_cumprod(clef_tensor *x, int dim);
 /* The elements along dim in ascending (or descending) order, and where they were: values[j] = x[indices[j]], indices i64.  Equal
    elements keep their order, in either direction.  NaN is larger than every number, and all NaNs are equal; so are -0 and 0.
    values and indices are temporaries, both NULL on failure.  A pointer may be NULL (CLEF_INVALID if both are): what nobody reads is not
@@ -179,6 +209,11 @@ CLEF_API clef_tensor *clef_index_select(clef_tensor *x, int dim, clef_tensor *in
 CLEF_API clef_tensor *clef_scatter(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
 /* The same with one number in every place. */
 CLEF_API clef_tensor *clef_scatter_value(clef_tensor *x, int dim, clef_tensor *index, double value);
+/* x above 0, weight · x elsewhere: clef_leaky_relu with a slope that is learned.  weight is one number (a scalar or [1]), or [c] for the
+   channels of x [n,c,...]; CLEF_SHAPE otherwise.  The result has x's dtype; whole numbers become f32.  He et al., "Delving deep into
+   rectifiers", 2015.
+       clef_prelu(x, weight)  */
+CLEF_API clef_tensor *clef_prelu(clef_tensor *x, clef_tensor *weight);
 /* x repeated along each dimension: n repeats ≥ 0 for the n dimensions of the result, of which x has the last; CLEF_INVALID if n is
    less than x's rank or above 8.  y[i,j] = x[i mod h, j mod w].  Gradients are summed.
        clef_repeat(x, (int64_t[]){2, 1, 3}, 3)   [4,5] → [2,4,15]  */
@@ -211,6 +246,19 @@ typedef struct clef_conv2d_options {
    negative options.
        clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.padding = {1, 1}})  */
 CLEF_API clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv2d_options *options);
+
+typedef struct clef_conv1d_options {
+    int stride;   /* 0: 1 */
+    int padding;  /* zeros on both sides */
+    int dilation; /* 0: 1 */
+    int groups;   /* 0: 1 */
+    bool same;    /* pad so that out = ⌈in / stride⌉, the odd zero at the end; padding is then ignored */
+} clef_conv1d_options;
+/* y[n,o,i] = b[o] + Σ over c,u of x[n, c, i·s + u·d - p] · w[o,c,u]: clef_conv2d with a height of 1.  x [n,c,l], w [o,c/groups,k], b [o]
+   or CLEF_NONE → [n,o,ol] with ol = ⌊(l + 2p - d(k-1) - 1)/s⌋ + 1.  CLEF_SHAPE for other ranks; else as clef_conv2d, whose name and
+   shapes the line then has.
+       clef_conv1d(x, w, CLEF_NONE, &(clef_conv1d_options){.padding = 1})  */
+CLEF_API clef_tensor *clef_conv1d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv1d_options *options);
 
 typedef struct clef_conv_transpose2d_options {
     int stride[2];         /* {h, w}; 0: 1 */
@@ -245,6 +293,10 @@ CLEF_API clef_tensor *clef_avg_pool2d(clef_tensor *x, int kh, int kw, const clef
 CLEF_API clef_tensor *clef_adaptive_avg_pool2d(clef_tensor *x, int oh, int ow);
 /* Mean over h and w: [n,c,h,w] → [n,c]. */
 CLEF_API clef_tensor *clef_global_avg_pool2d(clef_tensor *x);
+/* Each pixel fh×fw times: y[n,c,i,j] = x[n, c, ⌊i/fh⌋, ⌊j/fw⌋], [n,c,h,w] → [n,c,fh·h,fw·w], of any dtype.  Gradients are summed.
+   CLEF_SHAPE for another rank, CLEF_INVALID unless both factors are positive.
+       clef_upsample_nearest2d(x, 2, 2)  */
+CLEF_API clef_tensor *clef_upsample_nearest2d(clef_tensor *x, int fh, int fw);
 
 /* ---- softmax and normalisation; whole numbers become f32 ---- */
 /* exp(x) / Σ exp(x) along dim, computed from x - max x, so it does not overflow; 1 for a scalar. */
@@ -396,8 +448,10 @@ typedef struct clef_loss_options {
     double label_smoothing; /* cross_entropy: in [0,1) */
     bool has_ignore_index;  /* cross_entropy, nll: targets equal to ignore_index count for nothing */
     int64_t ignore_index;
-    double delta;      /* huber: 0: 1 */
-    bool classes_last; /* cross_entropy, nll: classes are the last dimension of logits [n,...,c], as of language models */
+    double delta;            /* huber: 0: 1 */
+    bool classes_last;       /* cross_entropy, nll: classes are the last dimension of logits [n,...,c], as of language models */
+    bool log_target;         /* kl_div: target is given as log p */
+    clef_tensor *pos_weight; /* bce_with_logits: what target 1 weighs against 0; broadcasts to logits; NULL: 1 */
 } clef_loss_options;
 /* Any of these losses, or one of your own. */
 typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target, const clef_loss_options *options);
@@ -419,10 +473,16 @@ CLEF_API clef_tensor *clef_mse_loss(clef_tensor *x, clef_tensor *target, const c
 /* |x - target|, the absolute error. */
 CLEF_API clef_tensor *clef_l1_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options);
 /* With d = |x - target|: d²/2 where d ≤ delta, else delta·(d - delta/2).  CLEF_INVALID unless delta > 0.
-   Huber, "Robust estimation of a location parameter", 1964. */
+   Over delta it is PyTorch's smooth L1 loss of beta = delta.  Huber, "Robust estimation of a location parameter", 1964. */
 CLEF_API clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_loss_options *options);
+/* p·(log p - x), the Kullback-Leibler divergence of x = log q (of clef_log_softmax, say) from p: target, or exp(target) with
+   log_target; 0 where p is 0.  The mean is over all elements, as PyTorch's is by itself; the divergence per item (its "batchmean") is
+   the sum over the number of items.
+       clef_div_scalar(clef_kl_div(clef_log_softmax(x, 1), p, &(clef_loss_options){.reduction = CLEF_REDUCE_SUM}), n)  */
+CLEF_API clef_tensor *clef_kl_div(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options);
 /* Binary cross-entropy -t·log σ(x) - (1-t)·log(1 - σ(x)) of logits x and targets t in [0,1], with
-   σ(x) = 1/(1 + exp(-x)); computed as log(1 + exp(-|x|)) and a line in x, without overflow, and exact where x is large. */
+   σ(x) = 1/(1 + exp(-x)); computed as log(1 + exp(-|x|)) and a line in x, without overflow, and exact where x is large.  With pos_weight w:
+   -w·t·log σ(x) - (1-t)·log(1 - σ(x)); CLEF_SHAPE unless it broadcasts to logits. */
 CLEF_API clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options);
 
 /* ---- your own pointwise op ----

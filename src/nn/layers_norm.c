@@ -1,10 +1,12 @@
-/* layers_norm.c — batch, layer, RMS and group norm, dropout: the layers that care about the mode or keep statistics. */
+/* layers_norm.c — batch, layer, RMS, group and instance norm, dropout: the layers that care about the mode or keep statistics. */
 #include "clef/pointwise.h"
 #include "group/group.h"
 #include "nn/module.h"
 #include "ops/ops.h"
 
+/* Of [n,channels] and [n,channels,l], or of images. */
 typedef struct batch_norm {
+    bool images;
     clef_tensor *weight, *bias, *mean, *var, *batches;
     double eps, momentum;
     clef_group *sync; /* whose ranks' items are normalised together; NULL: those of this rank */
@@ -13,8 +15,9 @@ typedef struct batch_norm {
 static clef_tensor *forward_batch_norm(clef_module *module, clef_tensor *x, void *user) {
     const batch_norm *b = user;
     clef_shape shape = clef_tensor_shape(x);
-    if (shape.rank != 4) {
-        clef__fail(module->ctx, CLEF_SHAPE, "batch_norm2d: x has %d dimensions; it wants [n,c,h,w]", shape.rank);
+    if (b->images ? shape.rank != 4 : shape.rank != 2 && shape.rank != 3) {
+        clef__fail(module->ctx, CLEF_SHAPE, "%s: x has %d dimensions; it wants %s", clef_module_type(module), shape.rank,
+                   b->images ? "[n,c,h,w]" : "[n,c] or [n,c,l]");
         return NULL;
     }
     bool training = clef_is_training(module);
@@ -48,18 +51,20 @@ static bool make_affine(clef_module *m, bool none, clef_shape shape, clef_tensor
     return *weight && *bias && clef_init_constant(*weight, 1) == CLEF_OK;
 }
 
-clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options) {
+static clef_module *make_batch_norm(clef_context *ctx, const char *type, bool images, int64_t channels,
+                                    const clef_nn_norm_options *options) {
     clef_nn_norm_options o = options ? *options : (clef_nn_norm_options){0};
     if (channels < 1 || !(o.eps >= 0) || !(o.momentum >= 0 && o.momentum <= 1))
         return clef__module_refuse(ctx,
-                                   "batch_norm2d: %lld channels, eps %g, momentum %g; channels must be positive, "
+                                   "%s: %lld channels, eps %g, momentum %g; channels must be positive, "
                                    "eps not negative, momentum at most 1",
-                                   (long long)channels, o.eps, o.momentum);
+                                   type, (long long)channels, o.eps, o.momentum);
     if (o.sync && o.sync->ctx != ctx)
-        return clef__module_refuse(ctx, "batch_norm2d: the group of sync belongs to another context; each rank has its own");
-    clef_module *m = clef__module_make(ctx, "batch_norm2d", forward_batch_norm, NULL, sizeof(batch_norm));
+        return clef__module_refuse(ctx, "%s: the group of sync belongs to another context; each rank has its own", type);
+    clef_module *m = clef__module_make(ctx, type, forward_batch_norm, NULL, sizeof(batch_norm));
     if (!m) return NULL;
     batch_norm *b = m->user;
+    b->images = images;
     b->sync = o.sync;
     b->eps = o.eps > 0 ? o.eps : 1e-5;
     b->momentum = o.momentum > 0 ? o.momentum : 0.1;
@@ -69,6 +74,14 @@ clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const cle
     b->var = clef__new_buffer(m, "running_var", shape, CLEF_F32, 1);
     b->batches = clef__new_buffer(m, "num_batches_tracked", CLEF_SCALAR, CLEF_I64, 0);
     return b->mean && b->var && b->batches ? m : NULL;
+}
+
+clef_module *clef_nn_batch_norm2d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options) {
+    return make_batch_norm(ctx, "batch_norm2d", true, channels, options);
+}
+
+clef_module *clef_nn_batch_norm1d(clef_context *ctx, int64_t channels, const clef_nn_norm_options *options) {
+    return make_batch_norm(ctx, "batch_norm1d", false, channels, options);
 }
 
 /* Of layer norm and, without a bias, of RMS norm. */
@@ -155,6 +168,27 @@ clef_module *clef_nn_group_norm(clef_context *ctx, int64_t groups, int64_t chann
     clef_module *m = clef__module_make(ctx, "group_norm", forward_group_norm, &wanted, sizeof wanted);
     group_norm *l = m ? m->user : NULL;
     return m && make_affine(m, o.no_affine, CLEF_SHAPE(channels), &l->weight, &l->bias) ? m : NULL;
+}
+
+static clef_tensor *forward_instance_norm(clef_module *module, clef_tensor *x, void *user) {
+    const group_norm *l = user;
+    clef_shape shape = clef_tensor_shape(x);
+    if (shape.rank == 4 && shape.dim[1] == l->channels) return clef_instance_norm(x, l->weight, l->bias, l->eps);
+    char text[96];
+    clef__fail(module->ctx, CLEF_SHAPE, "instance_norm2d: x %s is not [n,%lld,h,w]", clef_shape_format(shape, text, sizeof text),
+               (long long)l->channels);
+    return NULL;
+}
+
+clef_module *clef_nn_instance_norm2d(clef_context *ctx, int64_t channels, const clef_nn_instance_norm_options *options) {
+    clef_nn_instance_norm_options o = options ? *options : (clef_nn_instance_norm_options){0};
+    if (channels < 1 || !(o.eps >= 0))
+        return clef__module_refuse(ctx, "instance_norm2d: %lld channels, eps %g; channels must be positive, eps not negative",
+                                   (long long)channels, o.eps);
+    group_norm wanted = {.groups = channels, .channels = channels, .eps = o.eps > 0 ? o.eps : 1e-5};
+    clef_module *m = clef__module_make(ctx, "instance_norm2d", forward_instance_norm, &wanted, sizeof wanted);
+    group_norm *l = m ? m->user : NULL;
+    return m && make_affine(m, !o.affine, CLEF_SHAPE(channels), &l->weight, &l->bias) ? m : NULL;
 }
 
 static clef_tensor *forward_dropout(clef_module *module, clef_tensor *x, void *user) {

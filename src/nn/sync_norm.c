@@ -49,7 +49,7 @@ static clef_tensor *own_row(clef_tensor *wide) {
     int64_t count = clef_shape_numel(shape) / shape.dim[1];
     clef__statistics own;
     if (count > 0 && !clef__channel_statistics(NULL, wide, &own)) return NULL;
-    if (count == 0) own.mean = own.var = clef_sum(wide, (int[]){0, 2, 3}, 3, false);
+    if (count == 0) own.mean = own.var = clef_sum(wide, (int[]){0, 2, 3}, shape.rank - 1, false);
     clef_tensor *n =
         clef__constant(clef_tensor_context(wide), CLEF_SHAPE(1), clef_tensor_dtype(wide), clef_tensor_device(wide), (double)count);
     clef_tensor *row[] = {clef_reshape(own.mean, channels), clef_reshape(own.var, channels), n};

@@ -194,6 +194,22 @@ clef_tensor *clef_conv2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const c
     return clef__apply(&op_conv2d, (clef_tensor *[]){x, w, b}, b == CLEF_NONE ? 2 : 3, &a, sizeof a);
 }
 
+/* ---- along one dimension ---- */
+
+static clef_tensor *with_height(clef_tensor *x) { return clef_unsqueeze(x, 2); }
+
+clef_tensor *clef_conv1d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv1d_options *options) {
+    if (!CLEF__GIVEN("conv1d", "x w b?", x, w, b)) return NULL;
+    clef_conv1d_options o = options ? *options : (clef_conv1d_options){0};
+    if (clef_tensor_shape(x).rank != 3 || clef_tensor_shape(w).rank != 3)
+        return clef__refuse(clef_tensor_context(x), "conv1d", CLEF_SHAPE, "x must be [n,c,l] and w [o,c/groups,k] (x %s, w %s)",
+                            clef__shape_text(clef_tensor_shape(x)), clef__shape_text(clef_tensor_shape(w)));
+    clef_conv2d_options flat = {
+        .stride = {1, o.stride}, .padding = {0, o.padding}, .dilation = {1, o.dilation}, .groups = o.groups, .same = o.same};
+    clef_tensor *y = clef_conv2d(with_height(x), with_height(w), b, &flat);
+    return y ? clef_squeeze(y, 2) : NULL;
+}
+
 /* ---- transposed ---- */
 
 static clef_tensor *refuse_transpose(clef_tensor *x, clef_tensor *w, clef_status status, const char *fact) {

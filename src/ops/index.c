@@ -1,4 +1,4 @@
-/* index.c — reading, adding and placing by index: gather, scatter_add, scatter, index_select, embedding, one-hot.  Reading is the
+/* index.c — reading, adding and placing by index: gather, scatters, index_select, index_add, embedding, one-hot.  Reading is the
    gradient of adding, and the other way round.
 
    An index outside the dimension reads 0 and places nothing: indices are data, so they cannot be refused when the expression is
@@ -111,9 +111,15 @@ clef_tensor *clef_gather(clef_tensor *x, int dim, clef_tensor *index) {
     return clef__apply(&op_gather, (clef_tensor *[]){corner(x, d, index, "gather"), index}, 2, &a, sizeof a);
 }
 
-/* ---- scatter_add and scatter ---- */
+/* ---- scatter_add, scatter, and the largest and smallest of what is scattered ---- */
 
-static const clef_op op_scatter_add;
+static const clef_op op_scatter_add, op_scatter_max, op_scatter_min;
+
+/* What comes of the old number and the new one, by its name in index.cl. */
+static const char *join_of(const clef_op *op) {
+    if (op == &op_scatter_add) return "JOIN_ADD";
+    return op == &op_scatter_max ? "JOIN_LARGEST" : op == &op_scatter_min ? "JOIN_SMALLEST" : "JOIN_TAKE";
+}
 
 static bool scatter_infer(clef__call *call) {
     return takes_index(call) && clef__infer_takes(call, clef__same_shape(call, 1, 2), "src has index's shape") &&
@@ -140,14 +146,14 @@ static int64_t rows_of_part(int64_t n, int64_t wanted, int64_t *parts) {
     return rows;
 }
 
-static void launch_scatter(const clef__lowering *lw, clef__operand y, clef__axes to, clef__axes from, bool adds) {
+static void launch_scatter(const clef__lowering *lw, clef__operand y, clef__axes to, clef__axes from) {
     const clef__node *node = clef__lower_node(lw);
     clef__operand index = clef__lower_in_dense(lw, 1, NULL);
     clef__operand x = widened(lw, clef__lower_in_dense(lw, 2, NULL), node->input[2]->shape, y.dtype);
     int64_t columns = to.outer * to.inner, parts;
     int64_t rows = rows_of_part(to.n, clef__lower_items(lw, columns * from.n, 1024) / columns, &parts);
     begin_rows(lw, "scatter", y.dtype, index.dtype, 0);
-    clef__launch_define(lw, "ADDS", "%d", adds);
+    clef__launch_define(lw, "JOIN", "%s", join_of(node->op));
     /* clang-format off */
     scatter_args args = {
         .x = x, .index = index, .y = y, .n = to.n, .m = from.n, .inner = to.inner,
@@ -165,7 +171,7 @@ static void scatter_lower(const clef__lowering *lw) {
                from = clef__axes_around(node->input[1]->shape, attributes_of(node)->dim);
     clef__operand out = clef__lower_out(lw, NULL), y = adds ? sum_place(lw, out) : out;
     clef__lower_copy(lw, y, clef__lower_in(lw, 0));
-    if (from.outer * from.n * from.inner > 0) launch_scatter(lw, y, to, from, adds);
+    if (from.outer * from.n * from.inner > 0) launch_scatter(lw, y, to, from);
     if (y.value != out.value) clef__lower_copy(lw, out, y);
 }
 
@@ -196,6 +202,19 @@ static void scatter_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_
     if (wanted[2]) dx[2] = clef_where_scalar(winners(x[0], d, x[1]), clef_gather(g[0], d, x[1]), 0);
 }
 
+/* Equals share the gradient, as those of clef_max do. */
+static void extreme_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
+    int d = (int)attributes_of(clef__node_of(y[0]))->dim;
+    clef_tensor *wide = clef__to_wide(g[0]);
+    if (!wide) return;
+    clef_dtype dtype = clef_tensor_dtype(x[0]), joined = clef_tensor_dtype(wide);
+    clef_tensor *own = clef_to(clef_eq(x[0], y[0]), joined), *placed = clef_to(clef_eq(x[2], clef_gather(y[0], d, x[1])), joined);
+    clef_tensor *share = clef_div(wide, clef_scatter_add(own, d, x[1], placed));
+    if (wanted[0]) dx[0] = clef_to(clef_mul(own, share), dtype);
+    if (wanted[2]) dx[2] = clef_to(clef_mul(placed, clef_gather(share, d, x[1])), dtype);
+}
+
 static const clef__strategy *const scatter_strategies[] = {&(const clef__strategy){.name = "owners", .lower = scatter_lower}, NULL};
 static const clef_op op_scatter_add = {.name = "scatter_add",
                                        .kind = CLEF__KERNEL,
@@ -207,6 +226,9 @@ static const clef_op op_scatter = {.name = "scatter",
                                    .infer = scatter_infer,
                                    .gradient = scatter_gradient,
                                    .strategies = scatter_strategies};
+#define EXTREME_OP(what) \
+    { .name = what, .kind = CLEF__KERNEL, .infer = scatter_infer, .gradient = extreme_gradient, .strategies = scatter_strategies }
+static const clef_op op_scatter_max = EXTREME_OP("scatter_max"), op_scatter_min = EXTREME_OP("scatter_min");
 
 /* Dimension d, counted from 0, of x, whole indices and src of their shape; false after refusing. */
 static bool scatter_takes(clef_tensor *x, int dim, clef_tensor **index, clef_tensor *src, const char *op, int *d) {
@@ -225,21 +247,25 @@ static clef_tensor *scatter_corner(clef_tensor *x, clef_tensor *part, int d, cle
     return clef_add(x, clef__into_window(sums, clef_tensor_shape(x), corner_start, corner_step, 0));
 }
 
-clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+clef_tensor *clef__scatter_add(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
     int d;
-    if (!scatter_takes(x, dim, &index, src, "scatter_add", &d)) return NULL;
+    if (!scatter_takes(x, dim, &index, src, name, &d)) return NULL;
     clef_dtype dtype = clef__promote(clef_tensor_dtype(x), clef_tensor_dtype(src));
     if (dtype == CLEF_BOOL) dtype = CLEF_I32;
     x = clef_to(x, dtype);
     src = clef_to(src, dtype);
-    clef_tensor *part = corner(x, d, index, "scatter_add");
+    clef_tensor *part = corner(x, d, index, name);
     if (part != x) return part ? scatter_corner(x, part, d, index, src) : NULL;
     index_attributes a = {.dim = d};
     return clef__apply(&op_scatter_add, (clef_tensor *[]){x, index, src}, 3, &a, sizeof a);
 }
 
+clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+    return clef__scatter_add("scatter_add", x, dim, index, src);
+}
+
 /* An index that is smaller than x outside d goes on as -1, which places nothing. */
-clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+static clef_tensor *place(const clef_op *op, const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
     int d;
     clef_shape reached;
     if (!scatter_takes(x, dim, &index, src, name, &d) || !find_corner(x, d, index, name, &reached)) return NULL;
@@ -253,7 +279,15 @@ clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tenso
         src = clef__into_window(src, full, corner_start, corner_step, 0);
     }
     index_attributes a = {.dim = d};
-    return clef__apply(&op_scatter, (clef_tensor *[]){x, index, src}, 3, &a, sizeof a);
+    return clef__apply(op, (clef_tensor *[]){x, index, src}, 3, &a, sizeof a);
+}
+
+clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+    return place(&op_scatter, name, x, dim, index, src);
+}
+
+clef_tensor *clef__scatter_extreme(const char *name, bool largest, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+    return place(largest ? &op_scatter_max : &op_scatter_min, name, x, dim, index, src);
 }
 
 clef_tensor *clef_scatter(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
@@ -385,6 +419,30 @@ clef_tensor *clef_index_select(clef_tensor *x, int dim, clef_tensor *index) {
                             clef__shape_text(clef_tensor_shape(index)));
     index_attributes a = {.dim = d};
     return clef__apply(&op_index_select, (clef_tensor *[]){x, index}, 2, &a, sizeof a);
+}
+
+static bool index_add_fits(clef_tensor *x, int d, clef_tensor *index, clef_tensor *src) {
+    clef_shape wanted = clef_tensor_shape(x), at = clef_tensor_shape(index);
+    wanted.dim[d] = at.rank == 1 ? at.dim[0] : -1;
+    if (clef_shape_equal(wanted, clef_tensor_shape(src))) return true;
+    clef__refuse(clef_tensor_context(x), "index_add", CLEF_SHAPE,
+                 "index %s must have one dimension, and src %s a slice of x %s for each of it along dimension %d",
+                 clef__shape_text(at), clef__shape_text(clef_tensor_shape(src)), clef__shape_text(clef_tensor_shape(x)), d);
+    return false;
+}
+
+/* The slices are summed first, and once rounded. */
+clef_tensor *clef_index_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+    if (!CLEF__GIVEN("index_add", "x index src", x, index, src) || !(index = whole(index, "index_add"))) return NULL;
+    int d = dim;
+    if (!clef__normalize_dim(clef_tensor_shape(x).rank, &d)) return clef__refuse_dim(x, "index_add", dim);
+    if (!index_add_fits(x, d, index, src)) return NULL;
+    clef_dtype dtype = clef__promote(clef_tensor_dtype(x), clef_tensor_dtype(src));
+    if (dtype == CLEF_BOOL) dtype = CLEF_I32;
+    clef_dtype summed = dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
+    index_attributes a = {.dim = d, .rows = clef_tensor_shape(x).dim[d]};
+    clef_tensor *sums = clef__apply(&op_index_add, (clef_tensor *[]){clef_to(src, summed), index}, 2, &a, sizeof a);
+    return clef_to(clef_add(clef_to(x, summed), sums), dtype);
 }
 
 clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index) {

@@ -130,12 +130,37 @@ clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const clef_los
     return reduced(clef_mul(c, clef_sub(d, clef_mul_scalar(c, 0.5))), o.reduction);
 }
 
+/* p·(log p - x).  Where p is 0 it is taken for 1 and x for 0: the loss is 0 there, and no gradient is, even of infinities. */
+clef_tensor *clef_kl_div(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options) {
+    clef_loss_options o = options_or_default(options);
+    if (!same_shape("kl_div", log_probs, target)) return NULL;
+    clef_tensor *t = clef__to_wide(target), *some = clef_ne_scalar(o.log_target ? clef_exp(t) : t, 0);
+    clef_tensor *x = clef_where_scalar(some, clef__to_wide(log_probs), 0);
+    t = clef_where_scalar(some, t, o.log_target ? 0 : 1);
+    clef_tensor *p = o.log_target ? clef_exp(t) : t, *log_p = o.log_target ? t : clef_log(t);
+    return reduced(clef_mul(p, clef_sub(log_p, x)), o.reduction);
+}
+
+/* w·t·softplus(-x) + (1 - t)·softplus(x); NULL after refusing. */
+static clef_tensor *weighted_bce(clef_tensor *x, clef_tensor *t, clef_tensor *weight) {
+    if (!CLEF__GIVEN("bce_with_logits", "logits pos_weight", x, weight)) return NULL;
+    clef_shape shape = clef_tensor_shape(x), both;
+    if (!clef__broadcast(shape, clef_tensor_shape(weight), &both) || !clef_shape_equal(shape, both))
+        return clef__refuse(clef_tensor_context(x), "bce_with_logits", CLEF_SHAPE, "pos_weight %s does not broadcast to logits %s",
+                            clef__shape_text(clef_tensor_shape(weight)), clef__shape_text(shape));
+    weight = clef_to(weight, clef_tensor_dtype(x));
+    return clef_add(clef_mul(clef_mul(weight, t), clef_softplus(clef_neg(x))),
+                    clef_mul(clef_neg(clef_sub_scalar(t, 1)), clef_softplus(x)));
+}
+
 /* softplus(x) - x·t is softplus(-x) + x·(1 - t): of these the one whose terms do not cancel where x says what t is. */
 clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options) {
     if (!same_shape("bce_with_logits", logits, target)) return NULL;
-    clef_tensor *x = clef__to_wide(logits);
-    clef_tensor *t = clef__to_wide(target), *above = clef_gt_scalar(x, 0);
+    clef_loss_options o = options_or_default(options);
+    clef_tensor *x = clef__to_wide(logits), *t = clef__to_wide(target);
+    if (o.pos_weight && o.pos_weight != CLEF_NONE) return reduced(weighted_bce(x, t, o.pos_weight), o.reduction);
+    clef_tensor *above = clef_gt_scalar(x, 0);
     clef_tensor *tail = clef_softplus(clef_where(above, clef_neg(x), x));
     clef_tensor *line = clef_mul(x, clef_where(above, clef_neg(clef_sub_scalar(t, 1)), clef_neg(t)));
-    return reduced(clef_add(tail, line), options_or_default(options).reduction);
+    return reduced(clef_add(tail, line), o.reduction);
 }

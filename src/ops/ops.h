@@ -23,8 +23,11 @@ clef_tensor *clef__number(clef_context *ctx, clef_dtype dtype, double value);
 bool clef__is_fraction(double value);
 
 /* ---- indices (index.c) ---- */
-/* clef_scatter in the name of another op. */
+/* clef_scatter and clef_scatter_add in the name of another op. */
+clef_tensor *clef__scatter_add(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
 clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
+/* The same with the largest, or the smallest, of what is there and what comes. */
+clef_tensor *clef__scatter_extreme(const char *name, bool largest, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
 
 /* ---- sources on the device of x (random.c) ---- */
 /* 0, 1, … n − 1. */

@@ -220,17 +220,25 @@ static clef_tensor *centred(clef_tensor *x, int64_t mask) {
     return clef_sub(far, clef_div_scalar(sum_over(far, mask), (double)clef__reduced_count(clef_tensor_shape(x), mask)));
 }
 
-/* top · Σ far·(far/top) / count with top the largest |far|: the squares overflow only where their mean does.  No gradient goes
-   through top, which cancels. */
+/* The largest |x|, or 1 where that is 0: no square of x over it overflows.  No gradient goes through it, as it cancels. */
+static clef_tensor *scale_of(clef_tensor *x, int64_t mask) {
+    clef_tensor *top = clef_detach(reduce_over(&reduce_max, clef_abs(x), mask));
+    return top ? clef_where_scalar(clef_gt_scalar(top, 0), top, 1) : NULL;
+}
+
+/* What squares of distances from the mean are divided by; 0 if there are not more than `correction`. */
+static double freedom(clef_tensor *x, int64_t mask, int correction) {
+    double count = (double)clef__reduced_count(clef_tensor_shape(x), mask) - correction;
+    return count > 0 ? count : 0;
+}
+
+/* top · Σ far·(far/top) / count with top the largest |far|: the squares overflow only where their mean does. */
 clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int correction) {
     int64_t mask = dims_mask(x, "var", dims, n);
     if (mask < 0) return NULL;
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
-    clef_tensor *far = centred(clef__to_wide(x), mask), *top = clef_detach(reduce_over(&reduce_max, clef_abs(far), mask));
-    if (!top) return NULL;
-    top = clef_where(clef_gt_scalar(top, 0), top, clef__number(clef_tensor_context(x), clef_tensor_dtype(top), 1));
-    double count = (double)clef__reduced_count(clef_tensor_shape(x), mask) - correction;
-    clef_tensor *mean = clef_div_scalar(sum_over(clef_mul(far, clef_div(far, top)), mask), count > 0 ? count : 0);
+    clef_tensor *far = centred(clef__to_wide(x), mask), *top = scale_of(far, mask);
+    clef_tensor *mean = clef_div_scalar(sum_over(clef_mul(far, clef_div(far, top)), mask), freedom(x, mask, correction));
     return clef_to(drop_dims(clef_mul(mean, top), mask, keep), dtype);
 }
 
@@ -264,6 +272,37 @@ clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool ke
     else if (p == 2) y = root(sum_over(clef_square(wide), mask));
     else y = clef_pow_scalar(sum_over(clef_pow_scalar(clef_abs(wide), p), mask), 1 / p);
     return clef_to(drop_dims(y, mask, keep), dtype);
+}
+
+/* The square root of the sum of squares, finite wherever it is; its gradient at 0 is 0. */
+static clef_tensor *length(clef_tensor *x, int64_t mask) {
+    clef_tensor *top = scale_of(x, mask);
+    return clef_mul(top, root(sum_over(clef_square(clef_div(x, top)), mask)));
+}
+
+clef_tensor *clef_std(clef_tensor *x, const int *dims, int n, bool keep, int correction) {
+    int64_t mask = dims_mask(x, "std", dims, n);
+    if (mask < 0) return NULL;
+    clef_tensor *far = length(centred(clef__to_wide(x), mask), mask);
+    return clef_to(drop_dims(clef_div_scalar(far, sqrt(freedom(x, mask, correction))), mask, keep),
+                   clef_tensor_dtype(clef__to_float(x)));
+}
+
+clef_tensor *clef_cosine_similarity(clef_tensor *a, clef_tensor *b, int dim, double eps) {
+    if (!CLEF__GIVEN("cosine_similarity", "a b", a, b)) return NULL;
+    clef_context *ctx = clef_tensor_context(a);
+    clef_shape both;
+    if (!clef__broadcast(clef_tensor_shape(a), clef_tensor_shape(b), &both))
+        return clef__refuse(ctx, "cosine_similarity", CLEF_SHAPE, "a %s and b %s do not broadcast",
+                            clef__shape_text(clef_tensor_shape(a)), clef__shape_text(clef_tensor_shape(b)));
+    if (!(eps >= 0)) return clef__refuse(ctx, "cosine_similarity", CLEF_INVALID, "eps = %g is negative", eps);
+    clef_dtype dtype = clef__promote(clef_tensor_dtype(clef__to_float(a)), clef_tensor_dtype(clef__to_float(b)));
+    clef_tensor *x = clef_expand(clef__to_wide(a), both), *y = clef_expand(clef__to_wide(b), both);
+    int64_t mask = dims_mask(x, "cosine_similarity", &dim, 1);
+    if (mask < 0) return NULL;
+    x = clef_div(x, clef_maximum_scalar(length(x, mask), eps));
+    y = clef_div(y, clef_maximum_scalar(length(y, mask), eps));
+    return clef_to(drop_dims(sum_over(clef_mul(x, y), mask), mask, false), dtype);
 }
 
 /* ---- argmax, argmin ---- */

@@ -1,4 +1,4 @@
-/* scan.c — prefix sums: see cl/scan.cl. */
+/* scan.c — prefix sums and products: see cl/scan.cl. */
 #include "kernels/args.h"
 #include "kernels/lanes.h"
 #include "ops/ops.h"
@@ -13,6 +13,8 @@ typedef struct scan_attributes {
 
 enum { CHUNK = 1024 }; /* of cl/scan.cl */
 
+static const clef_op op_cumprod;
+
 /* i64 for whole numbers, as a sum. */
 static clef_dtype result_dtype(clef_dtype dtype) { return clef__is_float(dtype) ? dtype : CLEF_I64; }
 
@@ -25,6 +27,7 @@ static bool scan_infer(clef__call *call) {
 
 static void begin_scan(const clef__lowering *lw, const char *kernel, clef__operand x, clef_dtype to) {
     clef__launch_begin(lw, "scan.cl", kernel);
+    clef__launch_define(lw, "PRODUCT", "%d", clef__lower_node(lw)->op == &op_cumprod);
     clef__launch_define(lw, "DT", "%s", clef__token(x.dtype));
     clef__launch_define(lw, "OT", "%s", clef__token(to));
 }
@@ -76,10 +79,64 @@ static clef_tensor *apply_scan(clef_tensor *x, int64_t dim, bool reverse) {
     return clef__apply(&op_cumsum, &x, 1, &a, sizeof a);
 }
 
-clef_tensor *clef_cumsum(clef_tensor *x, int dim) {
-    if (!CLEF__GIVEN("cumsum", "x", x)) return NULL;
-    int d = dim;
-    if (!clef__normalize_dim(clef__nameable_dims(x), &d)) return clef__refuse_dim(x, "cumsum", dim);
-    if (clef_tensor_shape(x).rank == 0) return clef_to(x, result_dtype(clef_tensor_dtype(x)));
-    return apply_scan(x, d, false);
+/* ---- products ---- */
+
+static clef_tensor *apply_product(clef_tensor *x, int64_t dim) {
+    return clef__apply(&op_cumprod, &x, 1, &(scan_attributes){.dim = dim}, sizeof(scan_attributes));
 }
+
+/* Up to the first zero of a row y/x is the product of the other factors, at it the product that leaves it out, and beyond it all of
+   them have the zero. */
+static clef_tensor *product_slopes(clef_tensor *x, clef_tensor *g, int64_t dim) {
+    clef_tensor *zero = clef_eq_scalar(x, 0), *zeros = clef_cumsum(zero, (int)dim);
+    clef_tensor *first = clef_logical_and(zero, clef_eq_scalar(zeros, 1));
+    clef_tensor *without = apply_product(clef_where_scalar(clef_logical_not(first), x, 1), dim);
+    clef_tensor *before =
+        clef_div(apply_scan(clef_mul(g, apply_product(x, dim)), dim, true), clef_where_scalar(clef_logical_not(zero), x, 1));
+    clef_tensor *at = clef_where_scalar(first, apply_scan(clef_mul(g, without), dim, true), 0);
+    return clef_where(clef_eq_scalar(zeros, 0), before, at);
+}
+
+/* The same in a form that can be differentiated wherever zeros are: for each of the n factors the n prefix products without it. */
+static clef_tensor *product_slopes_composed(clef_tensor *x, clef_tensor *g, int dim) {
+    int last = clef_tensor_shape(x).rank - 1;
+    clef_tensor *along = clef_transpose(x, dim, last), *dy = clef_transpose(g, dim, last);
+    clef_shape moved = clef_tensor_shape(along);
+    int64_t n = moved.dim[last], rows = clef_shape_numel(moved) / n;
+    clef_tensor *i = clef__count_beside(x, n, CLEF_I32), *other = clef_ne(clef_unsqueeze(i, 0), clef_unsqueeze(i, 1));
+    clef_tensor *factors = clef_expand(clef_reshape(along, CLEF_SHAPE(rows, 1, n)), CLEF_SHAPE(rows, n, n));
+    clef_tensor *products = apply_product(clef_where_scalar(other, factors, 1), 2);
+    clef_tensor *each = clef_triu(clef_mul(products, clef_reshape(dy, CLEF_SHAPE(rows, 1, n))), 0);
+    return clef_transpose(clef_reshape(clef_sum(each, (int[]){2}, 1, false), moved), dim, last);
+}
+
+enum { MOST_FACTORS = 1024 };
+
+static void product_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
+                             clef_tensor **dx) {
+    (void)wanted;
+    int64_t dim = ((const scan_attributes *)clef__attributes(clef__node_of(y[0])))->dim, n = clef_tensor_shape(x[0]).dim[dim];
+    clef_tensor *factors = clef__to_wide(x[0]), *dy = clef__to_wide(g[0]);
+    bool composed = clef_grad_enabled(clef_tensor_context(x[0])) && n <= MOST_FACTORS && clef_numel(x[0]) > 0;
+    clef_tensor *slopes = composed ? product_slopes_composed(factors, dy, (int)dim) : product_slopes(factors, dy, dim);
+    dx[0] = clef_to(slopes, clef_tensor_dtype(x[0]));
+}
+
+static const clef_op op_cumprod = {
+    .name = "cumprod", .kind = CLEF__KERNEL, .infer = scan_infer, .gradient = product_gradient, .strategies = scan_strategies};
+
+/* ---- the functions ---- */
+
+/* x itself where it is a scalar: one element long. */
+static clef_tensor *scan(const clef_op *op, clef_tensor *x, int dim) {
+    if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
+    scan_attributes a = {0};
+    int d = dim;
+    if (!clef__normalize_dim(clef__nameable_dims(x), &d)) return clef__refuse_dim(x, op->name, dim);
+    if (clef_tensor_shape(x).rank == 0) return clef_to(x, result_dtype(clef_tensor_dtype(x)));
+    a.dim = d;
+    return clef__apply(op, &x, 1, &a, sizeof a);
+}
+
+clef_tensor *clef_cumsum(clef_tensor *x, int dim) { return scan(&op_cumsum, x, dim); }
+clef_tensor *clef_cumprod(clef_tensor *x, int dim) { return scan(&op_cumprod, x, dim); }

@@ -1,4 +1,4 @@
-/* select.c — choosing and repeating: triangles, masks, tiles.  All are compositions: one pointwise launch, or views and a copy. */
+/* select.c — choosing and repeating: triangles, masks, slopes, tiles.  All are compositions: one pointwise launch, or views and a copy. */
 #include "kernels/lanes.h"
 #include "ops/ops.h"
 
@@ -65,6 +65,23 @@ clef_tensor *clef_scatter_value(clef_tensor *x, int dim, clef_tensor *index, dou
     return clef__scatter("scatter_value", x, dim, index, number_like(x, clef_tensor_shape(index), value));
 }
 
+/* ---- learned slopes ---- */
+
+/* Each part sees 0 where the other counts, so that a gradient is 0 there whatever x is; at 0 it is the slope's, as PyTorch's is. */
+clef_tensor *clef_prelu(clef_tensor *x, clef_tensor *weight) {
+    if (!CLEF__GIVEN("prelu", "x weight", x, weight)) return NULL;
+    clef_shape shape = clef_tensor_shape(x), slopes = clef_tensor_shape(weight);
+    bool one = slopes.rank == 0 || (slopes.rank == 1 && slopes.dim[0] == 1);
+    if (!one && (shape.rank < 2 || slopes.rank != 1 || slopes.dim[0] != shape.dim[1]))
+        return clef__refuse(clef_tensor_context(x), "prelu", CLEF_SHAPE,
+                            "weight %s is neither one number nor one for each channel of x %s", clef__shape_text(slopes),
+                            clef__shape_text(shape));
+    clef_tensor *wide = clef__to_wide(x), *above = clef_gt_scalar(wide, 0);
+    clef_tensor *slope = one ? clef_reshape(weight, CLEF_SCALAR) : clef__per_channel(weight, shape.rank);
+    clef_tensor *low = clef_mul(slope, clef_where_scalar(clef_logical_not(above), wide, 0));
+    return clef_to(clef_add(clef_where_scalar(above, wide, 0), low), clef_tensor_dtype(clef__to_float(x)));
+}
+
 /* ---- tiles ---- */
 
 static void append(clef_shape *shape, int64_t dim) { shape->dim[shape->rank++] = dim; }
@@ -127,4 +144,17 @@ clef_tensor *clef_repeat_interleave(clef_tensor *x, int64_t repeats, int dim) {
     if (!clef__check_type(clef_tensor_context(x), "repeat_interleave", out, clef_tensor_dtype(x), clef_tensor_device(x)))
         return NULL;
     return spread(x, CLEF_SHAPE(a.outer, a.n, 1, a.inner), CLEF_SHAPE(a.outer, a.n, repeats, a.inner), out);
+}
+
+clef_tensor *clef_upsample_nearest2d(clef_tensor *x, int fh, int fw) {
+    if (!CLEF__GIVEN("upsample_nearest2d", "x", x)) return NULL;
+    clef_context *ctx = clef_tensor_context(x);
+    clef_shape s = clef_tensor_shape(x);
+    if (s.rank != 4) return clef__refuse(ctx, "upsample_nearest2d", CLEF_SHAPE, "x %s is not [n,c,h,w]", clef__shape_text(s));
+    if (fh < 1 || fw < 1)
+        return clef__refuse(ctx, "upsample_nearest2d", CLEF_INVALID, "the factors %d and %d must be positive", fh, fw);
+    int64_t planes = s.dim[0] * s.dim[1], h = s.dim[2], w = s.dim[3];
+    clef_shape out = CLEF_SHAPE(s.dim[0], s.dim[1], clef__times(h, fh), clef__times(w, fw));
+    if (!clef__check_type(ctx, "upsample_nearest2d", out, clef_tensor_dtype(x), clef_tensor_device(x))) return NULL;
+    return spread(x, CLEF_SHAPE(planes, h, 1, w, 1), CLEF_SHAPE(planes, h, fh, w, fw), out);
 }

@@ -101,6 +101,8 @@ static void structured_ops(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("min", clef_min(t, NULL, 0, false));
     EXPRESSION("prod", clef_prod(t, NULL, 0, false));
     EXPRESSION("var", clef_var(t, NULL, 0, false, 0));
+    EXPRESSION("std", clef_std(t, NULL, 0, false, 0));
+    EXPRESSION("cosine_similarity", clef_cosine_similarity(good, t, 0, 1e-8));
     EXPRESSION("logsumexp", clef_logsumexp(t, NULL, 0, false));
     EXPRESSION("norm", clef_norm(t, 2, NULL, 0, false));
     EXPRESSION("argmax", clef_argmax(t, 0, false));
@@ -119,6 +121,11 @@ static void structured_ops(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("pad", clef_pad(t, none, none, 0));
     EXPRESSION("gather", clef_gather(good, 0, t));
     EXPRESSION("scatter_add", clef_scatter_add(t, 0, good, good));
+    EXPRESSION("scatter_reduce", clef_scatter_reduce(good, 0, t, good, CLEF_SCATTER_MAX, false));
+    EXPRESSION("scatter_reduce", clef_scatter_reduce(good, 0, good, t, CLEF_SCATTER_MEAN, true));
+    EXPRESSION("index_add", clef_index_add(good, 0, good, t));
+    EXPRESSION("cumsum", clef_cumsum(t, 0));
+    EXPRESSION("cumprod", clef_cumprod(t, 0));
     EXPRESSION("embedding", clef_embedding(good, t));
     EXPRESSION("tril", clef_tril(t, 0));
     EXPRESSION("triu", clef_triu(t, 0));
@@ -132,6 +139,9 @@ static void structured_ops(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("matmul", clef_matmul(good, t));
     EXPRESSION("linear", clef_linear(t, good, CLEF_NONE));
     EXPRESSION("conv2d", clef_conv2d(good, t, CLEF_NONE, NULL));
+    EXPRESSION("conv1d", clef_conv1d(good, t, CLEF_NONE, NULL));
+    EXPRESSION("upsample_nearest2d", clef_upsample_nearest2d(t, 2, 2));
+    EXPRESSION("prelu", clef_prelu(good, t));
     EXPRESSION("max_pool2d", clef_max_pool2d(t, 1, 1, NULL));
     EXPRESSION("avg_pool2d", clef_avg_pool2d(t, 1, 1, NULL));
     EXPRESSION("adaptive_avg_pool2d", clef_adaptive_avg_pool2d(t, 1, 1));
@@ -150,6 +160,7 @@ static void structured_ops(clef_tensor *t, clef_tensor *good) {
     EXPRESSION("l1_loss", clef_l1_loss(t, good, NULL));
     EXPRESSION("huber_loss", clef_huber_loss(t, good, NULL));
     EXPRESSION("bce_with_logits", clef_bce_with_logits(t, good, NULL));
+    EXPRESSION("kl_div", clef_kl_div(good, t, NULL));
     EXPRESSION("custom", clef_custom(&(clef_custom_op){.name = "twice", .forward = "x + x"}, &t, 1));
     EXPRESSION("detach", clef_detach(t));
     EXPRESSION("to_device", clef_to_device(t, 0));

@@ -290,6 +290,10 @@ static void dimensions(clef_tensor *x) {
         check(clef_gather(x, d, index), true), check(clef_scatter_add(x, d, index, x), true);
         check(clef_scatter(x, d, index, x), true), check(clef_scatter_value(x, d, index, 1), true);
         check(clef_index_select(x, d, index), true), check(clef_repeat_interleave(x, 2, d), false);
+        check(clef_std(x, &d, 1, false, d), true), check(clef_cumsum(x, d), true), check(clef_cumprod(x, d), false);
+        check(clef_scatter_reduce(x, d, index, x, CLEF_SCATTER_MAX, false), true);
+        check(clef_scatter_reduce(x, d, index, x, CLEF_SCATTER_MEAN, true), false), check(clef_index_add(x, d, index, x), true);
+        check(clef_cosine_similarity(x, x, d, 1e-8), false);
         check(clef_rms_norm(x, d, CLEF_NONE, 1e-5), true), check(clef_group_norm(x, d, CLEF_NONE, CLEF_NONE, 1e-5), true);
         check(clef_layer_norm(x, d, CLEF_NONE, CLEF_NONE, 1e-5), true);
         clef_split(x, d, (int64_t[]){1}, 1, parts), clef_clear_error(ctx);

@@ -147,6 +147,11 @@ static void movement(void) {
     y = clef_triu(clef_scatter(x, 0, at, z), -2);
     differentiate("scatter, triu", y, NAN, LEAVES(x, z), NULL, 2);
     clef_release(at);
+    x = leaf(whole(CLEF_SHAPE(5, 2), CLEF_F32, 10)), z = leaf(whole(CLEF_SHAPE(7, 2), CLEF_F32, 14));
+    at = whole(CLEF_SHAPE(7, 2), CLEF_I64, 3), row = whole(CLEF_SHAPE(7), CLEF_I32, 5);
+    y = clef_add(clef_scatter_reduce(x, 0, at, z, CLEF_SCATTER_MAX, true), clef_index_add(x, 0, row, z));
+    differentiate("scatter_reduce, index_add", y, NAN, LEAVES(x, z), NULL, 2);
+    clef_release(at), clef_release(row);
 }
 
 static void order(void) {
@@ -161,6 +166,8 @@ static void order(void) {
                   NUMBERS(420 + 30), 1);
     x = leaf(whole(CLEF_SHAPE(2, 1500), CLEF_F32, 1));
     differentiate("cumsum", clef_cumsum(x, 1), 0, LEAVES(x), NUMBERS(2 * 1500 * 1501 / 2), 1);
+    x = leaf(clef_keep(clef_ones(ctx, CLEF_SHAPE(2, 1500), CLEF_F32)));
+    differentiate("cumprod", clef_cumprod(x, 1), 3000, LEAVES(x), NUMBERS(2 * 1500 * 1501 / 2), 1);
     clef_tensor *at = clef_randint(ctx, 0, 7, CLEF_SHAPE(40)), *w = clef_copy(clef_ones(ctx, CLEF_SHAPE(3, 50), CLEF_F32));
     expect("one_hot", total(clef_one_hot(at, 7)), 40);
     expect("multinomial", total(clef_multinomial(w, 50, false)), 3 * 49 * 25);

@@ -723,6 +723,26 @@ static void replaced(void) {
     expect(clef_scatter(x, 1, k, put(CLEF_SHAPE(OUTER, M, INNER), src)), y, OUTER * N * INNER);
 }
 
+/* The largest and the smallest of several numbers in each place. */
+static void extremes_placed(void) {
+    enum { OUTER = 2, N = 5, M = 30, INNER = 3, COUNT = OUTER * M * INNER, ALL = OUTER * N * INNER };
+    float *x = whole(ALL, 1, -99, 99), *src = whole(COUNT, 2, -99, 99);
+    int32_t *index = indices(COUNT, 3, N);
+    clef_tensor *k = clef_from_host(ctx, CLEF_SHAPE(OUTER, M, INNER), CLEF_I32, index);
+    for (int largest = 0; largest < 2; largest++) {
+        float *y = zeros(ALL);
+        memcpy(y, x, ALL * sizeof *y);
+        for (int i = 0; i < COUNT; i++) {
+            float *at = &y[(i / INNER / M * N + index[i]) * INNER + i % INNER];
+            if (index[i] >= 0 && index[i] < N) *at = largest ? fmaxf(*at, src[i]) : fminf(*at, src[i]);
+        }
+        clef_scatter_reduction reduction = largest ? CLEF_SCATTER_MAX : CLEF_SCATTER_MIN;
+        expect(
+            clef_scatter_reduce(put(CLEF_SHAPE(OUTER, N, INNER), x), 1, k, put(CLEF_SHAPE(OUTER, M, INNER), src), reduction, true),
+            y, ALL);
+    }
+}
+
 /* Slices along the middle of three dimensions, read and added. */
 static void slices(void) {
     enum { OUTER = 3, V = 7, D = 11, M = 40 };
@@ -895,9 +915,9 @@ static void picks(void) {
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
-    X(replaced) X(slices) X(square_rows)                                                                              \
+    X(replaced) X(extremes_placed) X(slices) X(square_rows)                                                                              \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
-    X(ordered) X(keys) X(scanned) X(dice) X(draws) X(races)                                                           \
+    X(ordered) X(keys) X(scanned) X(multiplied) X(dice) X(draws) X(races)                                                           \
     X(tanh_steps) X(relu_steps) X(lstm_steps) X(gru_steps) X(lstm_sequence) X(gru_sequence) \
     X(attended) X(attended_windows) X(attended_strips) X(attended_few) X(attended_few_windows) X(attended_short) X(attended_deep) X(attended_near)
 /* Checks of one way to compute a product or a convolution: these rows are taken wherever they apply, as by CLEF_ROWS, so that no

@@ -63,6 +63,18 @@ static void scanned(void) {
     clef_release(t);
 }
 
+/* Signs, and few twos, so that every product is exact; across chunks and chunks of chunks. */
+static void multiplied(void) {
+    enum { OUTER = 2, N = 2500, INNER = 3, ALL = OUTER * N * INNER };
+    float *x = whole(ALL, 1, 0, 2), *y = zeros(ALL);
+    for (int i = 0; i < ALL; i++) {
+        int at = i / INNER % N;
+        x[i] = (x[i] > 0 ? 1 : -1) * (at % 200 == 7 ? 2.0f : 1.0f);
+        y[i] = x[i] * (at ? y[i - INNER] : 1);
+    }
+    expect(clef_cumprod(put(CLEF_SHAPE(OUTER, N, INNER), x), 1), y, ALL);
+}
+
 /* ---- whole numbers and draws ---- */
 static uint64_t random_bits(clef_random_state at, int64_t i) {
     philox_block b = philox(at.seed, at.offset + (uint64_t)i / 2);

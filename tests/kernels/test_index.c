@@ -165,3 +165,103 @@ Test(index, one_hot) {
     cr_expect(!clef_one_hot(NULL, 4));
     clef_close(ctx);
 }
+
+/* ---- scatter_reduce and index_add ---- */
+
+static double group[8] = {0, 2, 0, 5, -1, 2, 2, 0}, low_to_high[8] = {4, 1, -3, 9, 9, 6, -5, 1};
+
+static void check_reduced(clef_context *ctx, clef_dtype dtype, clef_scatter_reduction reduction, bool own, const double *want) {
+    clef_tensor *x = tensor_of(ctx, CLEF_SHAPE(3), dtype, (double[]){2, 7, 3});
+    clef_tensor *y = clef_scatter_reduce(x, 0, tensor_of(ctx, CLEF_SHAPE(8), CLEF_I64, group),
+                                         tensor_of(ctx, CLEF_SHAPE(8), dtype, low_to_high), reduction, own);
+    cr_assert(y, "%s", clef_error(ctx));
+    cr_expect_eq(clef_tensor_dtype(y), dtype);
+    bounds b = stored_bounds(dtype, 0, 1e-6);
+    expect_numbers(y, want, b.absolute, b.relative, own ? "scatter_reduce with x" : "scatter_reduce without x");
+}
+
+/* Of places 0 and 2 with three numbers each and their own; nothing comes to place 1, and two indices lie outside. */
+Test(index, scatter_reduce) {
+    clef_context *ctx = open_seeded(1);
+    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_I32, CLEF_F16, CLEF_BF16, CLEF_I64};
+    for (int d = 0; d < (test_small() ? 2 : 5); d++) {
+        clef_dtype t = dtypes[d];
+        bool whole = t == CLEF_I32 || t == CLEF_I64;
+        check_reduced(ctx, t, CLEF_SCATTER_SUM, true, (double[]){4, 7, 5});
+        check_reduced(ctx, t, CLEF_SCATTER_SUM, false, (double[]){2, 7, 2});
+        check_reduced(ctx, t, CLEF_SCATTER_MEAN, true, (double[]){1, 7, whole ? 1 : 1.25});
+        check_reduced(ctx, t, CLEF_SCATTER_MEAN, false, (double[]){whole ? 0 : 2.0 / 3, 7, whole ? 0 : 2.0 / 3});
+        check_reduced(ctx, t, CLEF_SCATTER_MAX, true, (double[]){4, 7, 6});
+        check_reduced(ctx, t, CLEF_SCATTER_MIN, true, (double[]){-3, 7, -5});
+    }
+    double x[2] = {9, 9}, zero[2] = {0, 0}, ends[2] = {200, 210};
+    clef_tensor *bytes = tensor_of(ctx, CLEF_SHAPE(2), CLEF_U8, x), *at = tensor_of(ctx, CLEF_SHAPE(2), CLEF_U8, zero),
+                *two = tensor_of(ctx, CLEF_SHAPE(2), CLEF_U8, ends);
+    expect_numbers(clef_scatter_reduce(bytes, 0, at, two, CLEF_SCATTER_MIN, false), (double[]){200, 9}, 0, 0, "least byte");
+    expect_numbers(clef_scatter_reduce(bytes, 0, at, two, CLEF_SCATTER_MEAN, false), (double[]){205, 9}, 0, 0, "mean of bytes");
+    clef_tensor *yes = clef_to(bytes, CLEF_BOOL), *no = clef_zeros(ctx, CLEF_SHAPE(2), CLEF_BOOL);
+    expect_numbers(clef_scatter_reduce(yes, 0, at, no, CLEF_SCATTER_MAX, false), (double[]){0, 1}, 0, 0, "no truth");
+    expect_numbers(clef_scatter_reduce(yes, 0, at, no, CLEF_SCATTER_MIN, true), (double[]){0, 1}, 0, 0, "least truth");
+    clef_tensor *nan = tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, (double[]){NAN, 1});
+    expect_numbers(clef_scatter_reduce(clef_to(bytes, CLEF_F32), 0, at, nan, CLEF_SCATTER_MIN, true), (double[]){NAN, 9}, 0, 0,
+                   "NaN is the smallest");
+    clef_close(ctx);
+}
+
+/* Equals share the gradient with each other, and with x only where it counts. */
+Test(index, equal_extremes) {
+    clef_context *ctx = open_seeded(1);
+    double start[2] = {5, 5}, from[4] = {5, 5, 5, 2}, place[4] = {0, 0, 0, 1};
+    clef_tensor *at = tensor_of(ctx, CLEF_SHAPE(4), CLEF_I32, place), *d[2];
+    for (int own = 0; own < 2; own++) {
+        clef_tensor *x = parameter(tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, start)),
+                    *src = parameter(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F32, from));
+        clef_tensor *y = clef_scatter_reduce(x, 0, at, src, CLEF_SCATTER_MAX, own);
+        cr_assert(clef_grad(y, clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, 12), (clef_tensor *[]){x, src}, 2, false, d) == CLEF_OK);
+        expect_numbers(d[0], own ? (double[]){3, 12} : (double[]){0, 0}, 0, 0, "gradient of x");
+        expect_numbers(d[1], own ? (double[]){3, 3, 3, 0} : (double[]){4, 4, 4, 12}, 1e-6, 0, "gradient of src");
+        clef_release(x), clef_release(src);
+    }
+    clef_close(ctx);
+}
+
+Test(index, scatter_reduce_and_index_add_refuse) {
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(3, 2), CLEF_F32), *at = clef_zeros(ctx, CLEF_SHAPE(4, 2), CLEF_I64),
+                *row = clef_zeros(ctx, CLEF_SHAPE(4), CLEF_I64), *src = clef_ones(ctx, CLEF_SHAPE(4, 2), CLEF_F32);
+    cr_expect(!clef_scatter_reduce(x, 0, at, src, (clef_scatter_reduction)7, true));
+    expect_error(ctx, CLEF_INVALID, "scatter_reduce: there is no reduction 7");
+    for (int r = CLEF_SCATTER_SUM; r <= CLEF_SCATTER_MIN; r++) {
+        cr_expect(!clef_scatter_reduce(x, 0, at, x, (clef_scatter_reduction)r, r % 2));
+        expect_error(ctx, CLEF_SHAPE, "scatter_reduce: index [4,2] and src [3,2] differ");
+        cr_expect(!clef_scatter_reduce(x, 2, at, src, (clef_scatter_reduction)r, r % 2));
+        expect_error(ctx, CLEF_INVALID, "scatter_reduce: x [3,2] has no dimension 2");
+        cr_expect(!clef_scatter_reduce(x, 1, at, src, (clef_scatter_reduction)r, r % 2));
+        expect_error(ctx, CLEF_SHAPE, "scatter_reduce: index [4,2] reaches beyond x [3,2] outside dimension 1");
+        cr_expect(!clef_scatter_reduce(x, 0, src, src, (clef_scatter_reduction)r, r % 2));
+        expect_error(ctx, CLEF_DTYPE, "scatter_reduce: index is f32");
+    }
+    cr_expect(!clef_index_add(x, 0, at, src));
+    expect_error(ctx, CLEF_SHAPE, "index_add: index [4,2] must have one dimension");
+    cr_expect(!clef_index_add(x, 1, row, src));
+    expect_error(ctx, CLEF_SHAPE, "and src [4,2] a slice of x [3,2] for each of it along dimension 1");
+    cr_expect(!clef_index_add(x, 2, row, src));
+    expect_error(ctx, CLEF_INVALID, "index_add: x [3,2] has no dimension 2");
+    cr_expect(!clef_index_add(x, 0, clef_to(row, CLEF_F32), src));
+    expect_error(ctx, CLEF_DTYPE, "index_add: index is f32");
+    clef_close(ctx);
+}
+
+/* Whole numbers, an index outside, and many small numbers to one half, which are summed before they are rounded. */
+Test(index, index_add) {
+    clef_context *ctx = open_seeded(1);
+    double x[3] = {1, 2, 3}, at[4] = {2, -1, 2, 3}, src[4] = {10, 20, 30, 40};
+    clef_tensor *y = clef_index_add(tensor_of(ctx, CLEF_SHAPE(3), CLEF_I32, x), 0, tensor_of(ctx, CLEF_SHAPE(4), CLEF_I32, at),
+                                    tensor_of(ctx, CLEF_SHAPE(4), CLEF_U8, src));
+    cr_expect_eq(clef_tensor_dtype(y), CLEF_I32);
+    expect_numbers(y, (double[]){1, 2, 43}, 0, 0, "index_add");
+    clef_tensor *many = clef_full(ctx, CLEF_SHAPE(1000), CLEF_F16, 0x1p-11), *one = clef_ones(ctx, CLEF_SHAPE(1), CLEF_F16);
+    y = clef_index_add(one, 0, clef_zeros(ctx, CLEF_SHAPE(1000), CLEF_I32), many);
+    expect_numbers(y, (double[]){1 + 1000 * 0x1p-11}, 0x1p-10, 0, "a thousand to one half");
+    clef_close(ctx);
+}

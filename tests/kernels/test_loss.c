@@ -269,3 +269,45 @@ Test(loss, distances) {
     expect_error(ctx, CLEF_SHAPE, "mse_loss: x [2] and target [1,2] differ");
     clef_close(ctx);
 }
+
+/* 0 · log 0 is 0, with a gradient of 0 and no NaN; an infinite log q only matters where p does. */
+Test(loss, kl_div_of_certainty) {
+    clef_context *ctx = open_seeded(1);
+    double log_q[3] = {-INFINITY, -1, -2}, p[3] = {0, 1, 0}, log_p[3] = {-INFINITY, 0, -INFINITY};
+    for (int log = 0; log < 2; log++) {
+        clef_tensor *x = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, log_q)),
+                    *t = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, log ? log_p : p)), *d[2];
+        clef_tensor *y = clef_kl_div(x, t, &(clef_loss_options){.reduction = CLEF_REDUCE_NONE, .log_target = log});
+        expect_numbers(y, (double[]){0, 1, 0}, 1e-6, 0, "kl_div");
+        cr_assert(clef_grad(y, clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32), (clef_tensor *[]){x, t}, 2, false, d) == CLEF_OK, "%s",
+                  clef_error(ctx));
+        expect_numbers(d[0], (double[]){0, -1, 0}, 1e-6, 0, "gradient of log q");
+        expect_numbers(d[1], (double[]){0, 2, 0}, 1e-6, 0, "gradient of the target");
+        clef_release(x), clef_release(t);
+    }
+    cr_expect(!clef_kl_div(clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32), clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32), NULL));
+    expect_error(ctx, CLEF_SHAPE, "kl_div: x [3] and target [2] differ");
+    clef_close(ctx);
+}
+
+/* A weight of 1 is none, also of logits that no exponential holds. */
+Test(loss, pos_weight) {
+    clef_context *ctx = open_seeded(1);
+    double x[6] = {-200, -1, 0, 1, 3, 200}, t[6] = {0, 1, 0.5, 0, 1, 1};
+    clef_tensor *logits = tensor_of(ctx, CLEF_SHAPE(3, 2), CLEF_F32, x), *target = tensor_of(ctx, CLEF_SHAPE(3, 2), CLEF_F32, t);
+    clef_loss_options one = {.reduction = CLEF_REDUCE_NONE, .pos_weight = clef_ones(ctx, CLEF_SHAPE(2), CLEF_F16)},
+                      none = {.reduction = CLEF_REDUCE_NONE, .pos_weight = CLEF_NONE};
+    double *want = numbers(clef_bce_with_logits(logits, target, &none));
+    expect_numbers(clef_bce_with_logits(logits, target, &one), want, 1e-7, 1e-6, "pos_weight of 1");
+    one.pos_weight = clef_full(ctx, CLEF_SCALAR, CLEF_F32, 3);
+    want[1] *= 3, want[2] *= 2, want[4] *= 3, want[5] *= 3;
+    expect_numbers(clef_bce_with_logits(logits, target, &one), want, 1e-7, 1e-6, "pos_weight of 3");
+    free(want);
+    one.pos_weight = clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32);
+    cr_expect(!clef_bce_with_logits(logits, target, &one));
+    expect_error(ctx, CLEF_SHAPE, "bce_with_logits: pos_weight [3] does not broadcast to logits [3,2]");
+    one.pos_weight = clef_ones(ctx, CLEF_SHAPE(4, 3, 2), CLEF_F32);
+    cr_expect(!clef_bce_with_logits(logits, target, &one));
+    expect_error(ctx, CLEF_SHAPE, "bce_with_logits: pos_weight [4,3,2] does not broadcast");
+    clef_close(ctx);
+}

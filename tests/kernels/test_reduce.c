@@ -454,3 +454,43 @@ Test(reduce, second_order) {
     expect_numbers(ddx, twos, 1e-6, 0, "second derivative");
     clef_close(ctx);
 }
+
+/* Where there is no deviation the gradient is 0; no square overflows or vanishes. */
+Test(reduce, standard_deviation) {
+    clef_context *ctx = open_seeded(1);
+    double same[3] = {0.1, 0.1, 0.1}, wide[3] = {3e30, -3e30, 0}, fine[3] = {3e-30, -3e-30, 0};
+    clef_tensor *p = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, same)), *y = clef_std(p, NULL, 0, false, 1), *d;
+    cr_assert(clef_grad(y, CLEF_NONE, &p, 1, false, &d) == CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_eq(clef_item(y), 0);
+    expect_numbers(d, (double[]){0, 0, 0}, 0, 0, "gradient of no deviation");
+    expect_numbers(clef_std(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, wide), NULL, 0, false, 1), (double[]){3e30}, 0, 1e-6, "large");
+    p = parameter(tensor_of(ctx, CLEF_SHAPE(3), CLEF_F32, fine)), y = clef_std(p, NULL, 0, false, 1);
+    cr_assert(clef_grad(y, CLEF_NONE, &p, 1, false, &d) == CLEF_OK, "%s", clef_error(ctx));
+    expect_numbers(y, (double[]){3e-30}, 0, 1e-6, "small");
+    expect_numbers(d, (double[]){0.5, -0.5, 0}, 1e-6, 0, "gradient of small numbers");
+    cr_expect(isnan(clef_item(clef_std(clef_ones(ctx, CLEF_SHAPE(1), CLEF_F32), NULL, 0, false, 1))), "0 / 0");
+    cr_expect_eq(clef_item(clef_std(p, NULL, 0, false, 3)), INFINITY);
+    cr_expect_eq(clef_tensor_dtype(clef_std(clef_ones(ctx, CLEF_SHAPE(2), CLEF_U8), NULL, 0, false, 0)), CLEF_F32);
+    cr_expect_null(clef_std(p, (int[]){1}, 1, false, 1));
+    expect_error(ctx, CLEF_INVALID, "std: dimension 1 is out of range");
+    clef_close(ctx);
+}
+
+Test(reduce, cosine_similarity) {
+    clef_context *ctx = open_seeded(1);
+    double a[4] = {3e30, 4e30, 0, 0}, b[2] = {4, 3};
+    clef_tensor *x = parameter(tensor_of(ctx, CLEF_SHAPE(2, 2), CLEF_F32, a)), *d;
+    clef_tensor *y = clef_cosine_similarity(x, tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, b), -1, 1e-8);
+    expect_shape(y, CLEF_SHAPE(2));
+    expect_numbers(y, (double[]){0.96, 0}, 1e-6, 0, "of large numbers, and of none");
+    cr_assert(clef_grad(y, clef_ones(ctx, CLEF_SHAPE(2), CLEF_F32), &x, 1, false, &d) == CLEF_OK, "%s", clef_error(ctx));
+    expect_numbers(clef_slice(d, 0, 1, 2, 1), (double[]){0.8e8, 0.6e8}, 0, 1e-6, "gradient at 0");
+    clef_tensor *three = clef_ones(ctx, CLEF_SHAPE(3), CLEF_F32);
+    cr_expect_null(clef_cosine_similarity(x, three, 0, 1e-8));
+    expect_error(ctx, CLEF_SHAPE, "cosine_similarity: a [2,2] and b [3] do not broadcast");
+    cr_expect_null(clef_cosine_similarity(x, x, 2, 1e-8));
+    expect_error(ctx, CLEF_INVALID, "cosine_similarity: dimension 2 is out of range");
+    cr_expect_null(clef_cosine_similarity(x, x, 0, NAN));
+    expect_error(ctx, CLEF_INVALID, "cosine_similarity: eps = nan");
+    clef_close(ctx);
+}

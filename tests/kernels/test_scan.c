@@ -1,4 +1,4 @@
-/* test_scan.c — prefix sums: whole numbers exactly, floats within bounds and with the same bits wherever they are computed. */
+/* test_scan.c — prefix sums and products: whole numbers exactly, floats within bounds and with the same bits wherever they are computed. */
 #include "support/numbers.h"
 
 /* y along dim of x [shape], from the last element on if `back`; the caller frees. */
@@ -160,6 +160,74 @@ Test(scan, gradients) {
     clef_tensor *t = clef_require_grad(kept_whole(ctx, CLEF_SHAPE(2, 9), CLEF_F16, -2, 3, 8), true), *dx;
     cr_assert(clef_grad(clef_cumsum(t, 1), clef_ones(ctx, CLEF_SHAPE(2, 9), CLEF_F16), &t, 1, false, &dx) == CLEF_OK);
     expect_numbers(dx, (double[]){9, 8, 7, 6, 5, 4, 3, 2, 1, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 0, 0, "of f16");
+    clef_close(ctx);
+}
+
+/* ---- products ---- */
+
+/* Along the only dimension; the caller frees. */
+static double *products(const double *x, int64_t n, int64_t skipped) {
+    double *y = malloc((size_t)(n + 1) * sizeof *y), product = 1;
+    for (int64_t i = 0; i < n; i++) y[i] = product *= i == skipped ? 1 : x[i];
+    return y;
+}
+
+/* Σ over j ≥ k of g[j] · Π over i ≤ j, i ≠ k of x[i]; the caller frees. */
+static double *product_slopes(const double *x, const double *g, int64_t n) {
+    double *dx = calloc((size_t)(n + 1), sizeof *dx);
+    for (int64_t k = 0; k < n; k++) {
+        double *y = products(x, n, k);
+        for (int64_t j = k; j < n; j++) dx[k] += g[j] * y[j];
+        free(y);
+    }
+    return dx;
+}
+
+/* Numbers near 1 of either sign, and zeros at those places. */
+static void check_products(clef_context *ctx, int64_t n, clef_dtype dtype, const int64_t *zero, int zeros, bool again) {
+    double *x = spread(n, 0.97, 1.03, 3), *g = spread(n, -1, 1, 4);
+    for (int64_t i = 0; i < n; i++) x[i] = i % 3 ? x[i] : -x[i];
+    for (int i = 0; i < zeros; i++) x[zero[i]] = 0;
+    clef_tensor *t = parameter(tensor_of(ctx, CLEF_SHAPE(n), dtype, x)), *y = clef_cumprod(t, -1), *dx;
+    double *held = numbers(t), *want = products(held, n, -1), *dg = numbers(tensor_of(ctx, CLEF_SHAPE(n), dtype, g));
+    double *slopes = product_slopes(held, dg, n);
+    bounds b = stored_bounds(dtype, 1e-4, 1e-4);
+    expect_numbers(y, want, b.absolute, b.relative, "cumprod");
+    cr_assert(clef_grad(y, tensor_of(ctx, CLEF_SHAPE(n), dtype, g), &t, 1, again, &dx) == CLEF_OK, "%s", clef_error(ctx));
+    bounds d = stored_bounds(dtype, 5e-4, 5e-4);
+    expect_numbers(dx, slopes, d.absolute, d.relative, again ? "gradient to be differentiated again" : "gradient");
+    free(x), free(g), free(held), free(want), free(dg), free(slopes);
+    clef_release(t);
+    clef_end_step(ctx);
+}
+
+Test(scan, products_and_zeros) {
+    clef_context *ctx = open_seeded(1);
+    for (int d = 0; d < float_dtypes_here(ctx); d++) {
+        check_products(ctx, 37, float_dtypes[d], NULL, 0, false);
+        check_products(ctx, 37, float_dtypes[d], (const int64_t[]){9}, 1, false);
+        check_products(ctx, 37, float_dtypes[d], (const int64_t[]){9}, 1, true);
+    }
+    check_products(ctx, 37, CLEF_F32, (const int64_t[]){0, 36}, 2, false);
+    check_products(ctx, 37, CLEF_F32, (const int64_t[]){0, 5, 6}, 3, true);
+    if (!test_small()) check_products(ctx, 1500, CLEF_F32, (const int64_t[]){1200, 1300}, 2, false);
+    clef_close(ctx);
+}
+
+Test(scan, products_of_whole_numbers) {
+    clef_context *ctx = open_seeded(1);
+    clef_tensor *bytes = clef_to(clef_full(ctx, CLEF_SHAPE(9), CLEF_F32, 255), CLEF_U8),
+                *one = clef_cumprod(clef_scalar(ctx, 3), 0);
+    int64_t have[9], want = 1;
+    cr_assert(clef_read(clef_cumprod(bytes, 0), have, sizeof have) == CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 9; i++) {
+        want = (int64_t)((uint64_t)want * 255);
+        cr_expect_eq(have[i], want, "it wraps: %lld, not %lld", (long long)have[i], (long long)want);
+    }
+    cr_expect_eq(clef_item(one), 3);
+    cr_expect(clef_eval(clef_cumprod(clef_zeros(ctx, CLEF_SHAPE(3, 0), CLEF_F32), 1)) == CLEF_OK);
+    cr_expect(!clef_cumprod(bytes, 1));
+    expect_error(ctx, CLEF_INVALID, "cumprod: x [9] has no dimension 1");
     clef_close(ctx);
 }
 

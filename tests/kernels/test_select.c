@@ -419,3 +419,30 @@ Test(select, what_was_replaced_does_not_matter) {
     cr_expect_null(clef_scatter_value(clef_ones(ctx, CLEF_SHAPE(2, 3), CLEF_F32), 0, wide, 1));
     expect_error(ctx, CLEF_SHAPE, "scatter_value: index [2,4] reaches beyond x [2,3] outside dimension 0");
 }
+
+/* At 0 the slope's gradient; and no infinity on one side makes a NaN of the other. */
+Test(select, prelu_at_its_corner) {
+    clef_tensor *x = parameter(clef_from_host(ctx, CLEF_SHAPE(4), CLEF_F32, (float[]){0, -2, 3, INFINITY})), *d[2];
+    clef_tensor *w = parameter(clef_from_host(ctx, CLEF_SHAPE(1), CLEF_F32, (float[]){0.5f}));
+    clef_tensor *y = clef_prelu(x, w);
+    expect_numbers(y, (double[]){0, -1, 3, INFINITY}, 0, 0, "prelu");
+    cr_assert(clef_grad(y, clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32), (clef_tensor *[]){x, w}, 2, false, d) == CLEF_OK);
+    expect_numbers(d[0], (double[]){0.5, 0.5, 1, 1}, 0, 0, "gradient of x");
+    expect_numbers(d[1], (double[]){-2}, 0, 0, "gradient of the slope");
+    clef_tensor *half = clef_prelu(clef_to(x, CLEF_BF16), w);
+    cr_expect(clef_tensor_dtype(half) == CLEF_BF16, "x's dtype");
+    expect_numbers(half, (double[]){0, -1, 3, INFINITY}, 0, 0, "prelu of bf16");
+    clef_tensor *nan = clef_prelu(clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, NAN), w);
+    expect_numbers(nan, (double[]){NAN, NAN}, 0, 0, "prelu of NaN");
+    cr_expect_null(clef_prelu(x, clef_ones(ctx, CLEF_SHAPE(4), CLEF_F32)));
+    expect_error(ctx, CLEF_SHAPE, "prelu: weight [4] is neither one number nor one for each channel of x [4]");
+}
+
+Test(select, upsampling) {
+    clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(1, 1, 2, 2), CLEF_I32, (int32_t[]){1, 2, 3, 4});
+    expect_numbers(clef_upsample_nearest2d(x, 1, 3), (double[]){1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}, 0, 0, "upsampled");
+    cr_expect_null(clef_upsample_nearest2d(x, 2, 0));
+    expect_error(ctx, CLEF_INVALID, "upsample_nearest2d: the factors 2 and 0 must be positive");
+    cr_expect_null(clef_upsample_nearest2d(x, INT32_MAX, INT32_MAX));
+    clef_clear_error(ctx);
+}

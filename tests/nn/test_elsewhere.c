@@ -113,93 +113,104 @@ static clef_tensor *batch_norm(const given *g, bool training) {
 
 /* ---- the list; rows of the tables of pointwise ops stand before it ---- */
 
-#define OPS(OP)                                                                                                        \
-    OP(sum, clef_sum(g->x, (int[]){1, 3}, 2, false))                                                                   \
-    OP(mean, clef_mean(g->x, (int[]){0, 2}, 2, true))                                                                  \
-    OP(max, clef_max(g->x, (int[]){2}, 1, false))                                                                      \
-    OP(min, clef_min(g->x, NULL, 0, false))                                                                            \
-    OP(prod, clef_prod(g->x, (int[]){3}, 1, false))                                                                    \
-    OP(var, clef_var(g->x, (int[]){1, 2}, 2, false, 1))                                                                \
-    OP(logsumexp, clef_logsumexp(g->x, (int[]){3}, 1, false))                                                          \
-    OP(norm, clef_norm(g->x, 2, (int[]){1}, 1, false))                                                                 \
-    OP(norm_3, clef_norm(g->x, 3, (int[]){1}, 1, false))                                                               \
-    OP(norm_largest, clef_norm(g->x, INFINITY, (int[]){1}, 1, false))                                                  \
-    OP(argmax, clef_argmax(g->x, 1, false))                                                                            \
-    OP(argmin, clef_argmin(g->x, 1, false))                                                                            \
-    OP(transpose, clef_copy(clef_transpose(g->x, 1, 3)))                                                               \
-    OP(permute, clef_reshape(clef_permute(g->x, (int[]){2, 0, 3, 1}), CLEF_SHAPE(8, -1)))                              \
-    OP(flatten, clef_flatten(g->x, 1, -1))                                                                             \
-    OP(expand, clef_add(clef_expand(clef_unsqueeze(clef_unsqueeze(g->v, 1), 2), CLEF_SHAPE(6, 8, 8)), g->x))           \
-    OP(slice, clef_slice(g->x, 2, 7, 1, -2))                                                                           \
-    OP(slice_at, clef_slice_at(g->x, 1, clef_slice(g->label, 0, 0, 1, 1), 2))                                          \
-    OP(slice_at_number, clef_slice_at(g->x, 1, clef_integer(ctx, 3), 2))                                               \
-    OP(slice_update, clef_slice_update(g->x, 1, clef_integer(ctx, 2), clef_slice(g->y, 1, 0, 3, 1)))                   \
-    OP(flip, clef_flip(g->x, 2))                                                                                       \
-    OP(concat, clef_concat((clef_tensor *[]){g->x, g->y}, 2, 1))                                                       \
-    OP(stack, clef_stack((clef_tensor *[]){g->x, g->y}, 2, 1))                                                         \
-    OP(split, parted(g->x))                                                                                            \
-    OP(pad, clef_pad(g->x, (int64_t[]){0, 1, 2, 0}, (int64_t[]){1, 0, 0, 1}, 0.5))                                     \
-    OP(gather, clef_gather(g->x, 2, g->place))                                                                         \
-    OP(scatter_add, clef_scatter_add(g->x, 2, g->place, g->y))                                                         \
-    OP(scatter_add_corner, clef_scatter_add(g->x, 2, clef_slice(g->place, 0, 0, 3, 1), clef_slice(g->y, 0, 0, 3, 1)))  \
-    OP(scatter, clef_scatter(g->x, 2, g->place, g->y))                                                                 \
-    OP(scatter_value, clef_scatter_value(g->x, 1, g->place, 0.25))                                                     \
-    OP(embedding, clef_embedding(g->m, g->label))                                                                      \
-    OP(one_hot, clef_one_hot(g->label, 5))                                                                             \
-    OP(cumsum, clef_cumsum(g->x, 2))                                                                                   \
-    OP(sort, sorted(g->x))                                                                                             \
-    OP(argsort, clef_argsort(g->x, 1, false))                                                                          \
-    OP(topk, largest(g->x))                                                                                            \
-    OP(multinomial, clef_multinomial(g->p, 5, true))                                                                   \
-    OP(multinomial_once, clef_multinomial(g->p, 5, false))                                                             \
-    OP(tril, clef_tril(g->x, 1))                                                                                       \
-    OP(triu, clef_triu(g->x, -1))                                                                                      \
-    OP(where_scalar, clef_where_scalar(g->flag, g->x, 0.5))                                                            \
-    OP(masked_fill, clef_masked_fill(g->x, g->flag, -1))                                                               \
-    OP(index_select, clef_index_select(g->x, 1, g->label))                                                             \
-    OP(repeat, clef_repeat(g->m, (int64_t[]){2, 1, 3}, 3))                                                             \
-    OP(repeat_interleave, clef_repeat_interleave(g->x, 2, 1))                                                          \
-    OP(matmul, clef_matmul(g->x, clef_reshape(g->m, CLEF_SHAPE(8, 12))))                                               \
-    OP(linear, clef_linear(g->x, clef_transpose(g->m, 0, 1), CLEF_NONE))                                               \
-    OP(conv2d, clef_conv2d(g->x, g->w, g->v, &(clef_conv2d_options){.padding = {1, 1}}))                               \
-    OP(conv2d_stride, clef_conv2d(g->x, g->w, CLEF_NONE, &(clef_conv2d_options){.stride = {2, 2}, .same = true}))      \
-    OP(conv2d_groups, clef_conv2d(g->x, clef_slice(g->w, 1, 0, 1, 1), CLEF_NONE, &(clef_conv2d_options){.groups = 6})) \
-    OP(conv_transpose2d, clef_conv_transpose2d(g->x, g->w, g->v, &(clef_conv_transpose2d_options){.stride = {2, 2}}))  \
-    OP(max_pool2d, clef_max_pool2d(g->x, 3, 3, &(clef_pool2d_options){.stride = {2, 2}, .padding = {1, 1}}))           \
-    OP(avg_pool2d, clef_avg_pool2d(g->x, 2, 2, NULL))                                                                  \
-    OP(adaptive_avg_pool2d, clef_adaptive_avg_pool2d(g->x, 3, 3))                                                      \
-    OP(global_avg_pool2d, clef_global_avg_pool2d(g->x))                                                                \
-    OP(softmax, clef_softmax(g->x, 1))                                                                                 \
-    OP(log_softmax, clef_log_softmax(g->x, -1))                                                                        \
-    OP(layer_norm, clef_layer_norm(clef_permute(g->x, (int[]){0, 2, 3, 1}), 1, g->v, g->u, 1e-5))                      \
-    OP(layer_norm_weight, clef_layer_norm(clef_permute(g->x, (int[]){0, 2, 3, 1}), 1, g->v, CLEF_NONE, 1e-5))          \
-    OP(batch_norm, batch_norm(g, true))                                                                                \
-    OP(batch_norm_running, batch_norm(g, false))                                                                       \
-    OP(rms_norm, clef_rms_norm(g->x, 2, CLEF_NONE, 1e-6))                                                              \
-    OP(group_norm, clef_group_norm(g->x, 3, g->v, CLEF_NONE, 1e-5))                                                    \
-    OP(instance_norm, clef_instance_norm(g->x, CLEF_NONE, g->u, 1e-5))                                                 \
-    OP(dropout, clef_dropout(g->x, 0.4))                                                                               \
-    OP(cross_entropy, clef_cross_entropy(g->rows, g->label, &(clef_loss_options){.label_smoothing = 0.1}))             \
-    OP(cross_entropy_ignoring, clef_cross_entropy(g->rows, g->label, &(clef_loss_options){.has_ignore_index = true}))  \
-    OP(cross_entropy_shares, clef_cross_entropy(g->rows, clef_softmax(clef_flip(g->rows, 1), 1), NULL))                \
-    OP(nll_loss, clef_nll_loss(clef_log_softmax(g->rows, 1), g->label, NULL))                                          \
-    OP(mse_loss, clef_mse_loss(g->x, g->y, NULL))                                                                      \
-    OP(l1_loss, clef_l1_loss(g->x, g->y, NULL))                                                                        \
-    OP(huber_loss, clef_huber_loss(g->x, g->y, &(clef_loss_options){.delta = 0.5}))                                    \
-    OP(bce_with_logits, clef_bce_with_logits(g->x, g->p, NULL))                                                        \
-    OP(custom, clef_custom(&cube, (clef_tensor *[]){g->x}, 1))                                                         \
-    OP(kernel, run_kernel(g->x))                                                                                       \
-    OP(to_f16, clef_to(clef_to(g->x, CLEF_F16), CLEF_F32))                                                             \
-    OP(to_bf16, clef_mul(clef_to(g->x, CLEF_BF16), clef_to(g->y, CLEF_BF16)))                                          \
-    OP(to_i32, clef_to(clef_mul_scalar(g->x, 100), CLEF_I32))                                                          \
-    OP(pow_number, clef_pow(g->p, clef_scalar(ctx, 3)))                                                                \
-    OP(number_pow, clef_pow(clef_scalar(ctx, 3), g->p))                                                                \
-    OP(pow_scalar, clef_pow_scalar(g->p, 2.5))                                                                         \
-    OP(where_numbers, clef_mul(clef_where(g->flag, clef_scalar(ctx, 2), clef_scalar(ctx, 3)), g->x))                   \
-    OP(zeros_like, clef_add(clef_zeros_like(g->x), g->x))                                                              \
-    OP(full_like, clef_copy(clef_full_like(g->x, 3)))                                                                  \
-    OP(rand_like, clef_rand_like(g->x))                                                                                \
-    OP(randn_like, clef_randn_like(g->x))                                                                              \
+#define OPS(OP)                                                                                                            \
+    OP(sum, clef_sum(g->x, (int[]){1, 3}, 2, false))                                                                       \
+    OP(mean, clef_mean(g->x, (int[]){0, 2}, 2, true))                                                                      \
+    OP(max, clef_max(g->x, (int[]){2}, 1, false))                                                                          \
+    OP(min, clef_min(g->x, NULL, 0, false))                                                                                \
+    OP(prod, clef_prod(g->x, (int[]){3}, 1, false))                                                                        \
+    OP(var, clef_var(g->x, (int[]){1, 2}, 2, false, 1))                                                                    \
+    OP(logsumexp, clef_logsumexp(g->x, (int[]){3}, 1, false))                                                              \
+    OP(norm, clef_norm(g->x, 2, (int[]){1}, 1, false))                                                                     \
+    OP(norm_3, clef_norm(g->x, 3, (int[]){1}, 1, false))                                                                   \
+    OP(norm_largest, clef_norm(g->x, INFINITY, (int[]){1}, 1, false))                                                      \
+    OP(argmax, clef_argmax(g->x, 1, false))                                                                                \
+    OP(argmin, clef_argmin(g->x, 1, false))                                                                                \
+    OP(transpose, clef_copy(clef_transpose(g->x, 1, 3)))                                                                   \
+    OP(permute, clef_reshape(clef_permute(g->x, (int[]){2, 0, 3, 1}), CLEF_SHAPE(8, -1)))                                  \
+    OP(flatten, clef_flatten(g->x, 1, -1))                                                                                 \
+    OP(expand, clef_add(clef_expand(clef_unsqueeze(clef_unsqueeze(g->v, 1), 2), CLEF_SHAPE(6, 8, 8)), g->x))               \
+    OP(slice, clef_slice(g->x, 2, 7, 1, -2))                                                                               \
+    OP(slice_at, clef_slice_at(g->x, 1, clef_slice(g->label, 0, 0, 1, 1), 2))                                              \
+    OP(slice_at_number, clef_slice_at(g->x, 1, clef_integer(ctx, 3), 2))                                                   \
+    OP(slice_update, clef_slice_update(g->x, 1, clef_integer(ctx, 2), clef_slice(g->y, 1, 0, 3, 1)))                       \
+    OP(flip, clef_flip(g->x, 2))                                                                                           \
+    OP(concat, clef_concat((clef_tensor *[]){g->x, g->y}, 2, 1))                                                           \
+    OP(stack, clef_stack((clef_tensor *[]){g->x, g->y}, 2, 1))                                                             \
+    OP(split, parted(g->x))                                                                                                \
+    OP(pad, clef_pad(g->x, (int64_t[]){0, 1, 2, 0}, (int64_t[]){1, 0, 0, 1}, 0.5))                                         \
+    OP(gather, clef_gather(g->x, 2, g->place))                                                                             \
+    OP(scatter_add, clef_scatter_add(g->x, 2, g->place, g->y))                                                             \
+    OP(scatter_add_corner, clef_scatter_add(g->x, 2, clef_slice(g->place, 0, 0, 3, 1), clef_slice(g->y, 0, 0, 3, 1)))      \
+    OP(scatter, clef_scatter(g->x, 2, g->place, g->y))                                                                     \
+    OP(scatter_value, clef_scatter_value(g->x, 1, g->place, 0.25))                                                         \
+    OP(embedding, clef_embedding(g->m, g->label))                                                                          \
+    OP(one_hot, clef_one_hot(g->label, 5))                                                                                 \
+    OP(cumsum, clef_cumsum(g->x, 2))                                                                                       \
+    OP(sort, sorted(g->x))                                                                                                 \
+    OP(argsort, clef_argsort(g->x, 1, false))                                                                              \
+    OP(topk, largest(g->x))                                                                                                \
+    OP(multinomial, clef_multinomial(g->p, 5, true))                                                                       \
+    OP(multinomial_once, clef_multinomial(g->p, 5, false))                                                                 \
+    OP(tril, clef_tril(g->x, 1))                                                                                           \
+    OP(triu, clef_triu(g->x, -1))                                                                                          \
+    OP(where_scalar, clef_where_scalar(g->flag, g->x, 0.5))                                                                \
+    OP(masked_fill, clef_masked_fill(g->x, g->flag, -1))                                                                   \
+    OP(index_select, clef_index_select(g->x, 1, g->label))                                                                 \
+    OP(repeat, clef_repeat(g->m, (int64_t[]){2, 1, 3}, 3))                                                                 \
+    OP(repeat_interleave, clef_repeat_interleave(g->x, 2, 1))                                                              \
+    OP(matmul, clef_matmul(g->x, clef_reshape(g->m, CLEF_SHAPE(8, 12))))                                                   \
+    OP(linear, clef_linear(g->x, clef_transpose(g->m, 0, 1), CLEF_NONE))                                                   \
+    OP(conv2d, clef_conv2d(g->x, g->w, g->v, &(clef_conv2d_options){.padding = {1, 1}}))                                   \
+    OP(conv2d_stride, clef_conv2d(g->x, g->w, CLEF_NONE, &(clef_conv2d_options){.stride = {2, 2}, .same = true}))          \
+    OP(conv2d_groups, clef_conv2d(g->x, clef_slice(g->w, 1, 0, 1, 1), CLEF_NONE, &(clef_conv2d_options){.groups = 6}))     \
+    OP(conv_transpose2d, clef_conv_transpose2d(g->x, g->w, g->v, &(clef_conv_transpose2d_options){.stride = {2, 2}}))      \
+    OP(max_pool2d, clef_max_pool2d(g->x, 3, 3, &(clef_pool2d_options){.stride = {2, 2}, .padding = {1, 1}}))               \
+    OP(avg_pool2d, clef_avg_pool2d(g->x, 2, 2, NULL))                                                                      \
+    OP(adaptive_avg_pool2d, clef_adaptive_avg_pool2d(g->x, 3, 3))                                                          \
+    OP(global_avg_pool2d, clef_global_avg_pool2d(g->x))                                                                    \
+    OP(softmax, clef_softmax(g->x, 1))                                                                                     \
+    OP(log_softmax, clef_log_softmax(g->x, -1))                                                                            \
+    OP(layer_norm, clef_layer_norm(clef_permute(g->x, (int[]){0, 2, 3, 1}), 1, g->v, g->u, 1e-5))                          \
+    OP(layer_norm_weight, clef_layer_norm(clef_permute(g->x, (int[]){0, 2, 3, 1}), 1, g->v, CLEF_NONE, 1e-5))              \
+    OP(batch_norm, batch_norm(g, true))                                                                                    \
+    OP(batch_norm_running, batch_norm(g, false))                                                                           \
+    OP(rms_norm, clef_rms_norm(g->x, 2, CLEF_NONE, 1e-6))                                                                  \
+    OP(group_norm, clef_group_norm(g->x, 3, g->v, CLEF_NONE, 1e-5))                                                        \
+    OP(instance_norm, clef_instance_norm(g->x, CLEF_NONE, g->u, 1e-5))                                                     \
+    OP(conv1d, clef_conv1d(clef_reshape(g->x, CLEF_SHAPE(4, 6, 64)), clef_reshape(g->w, CLEF_SHAPE(6, 6, 9)), g->v, NULL)) \
+    OP(prelu, clef_prelu(g->x, g->v))                                                                                      \
+    OP(upsample_nearest2d, clef_upsample_nearest2d(g->x, 2, 3))                                                            \
+    OP(std, clef_std(g->x, (int[]){1, 2}, 2, false, 1))                                                                    \
+    OP(cumprod, clef_cumprod(g->x, 2))                                                                                     \
+    OP(cosine_similarity, clef_cosine_similarity(g->x, g->p, 1, 1e-8))                                                     \
+    OP(index_add, clef_index_add(g->x, 0, g->label, g->y))                                                                 \
+    OP(scatter_max, clef_scatter_reduce(g->x, 2, g->place, g->y, CLEF_SCATTER_MAX, false))                                 \
+    OP(scatter_mean, clef_scatter_reduce(g->x, 2, g->place, g->y, CLEF_SCATTER_MEAN, true))                                \
+    OP(kl_div, clef_kl_div(g->x, g->p, NULL))                                                                              \
+    OP(pos_weight, clef_bce_with_logits(g->x, g->p, &(clef_loss_options){.pos_weight = clef_slice(g->m, 1, 0, 8, 1)}))     \
+    OP(dropout, clef_dropout(g->x, 0.4))                                                                                   \
+    OP(cross_entropy, clef_cross_entropy(g->rows, g->label, &(clef_loss_options){.label_smoothing = 0.1}))                 \
+    OP(cross_entropy_ignoring, clef_cross_entropy(g->rows, g->label, &(clef_loss_options){.has_ignore_index = true}))      \
+    OP(cross_entropy_shares, clef_cross_entropy(g->rows, clef_softmax(clef_flip(g->rows, 1), 1), NULL))                    \
+    OP(nll_loss, clef_nll_loss(clef_log_softmax(g->rows, 1), g->label, NULL))                                              \
+    OP(mse_loss, clef_mse_loss(g->x, g->y, NULL))                                                                          \
+    OP(l1_loss, clef_l1_loss(g->x, g->y, NULL))                                                                            \
+    OP(huber_loss, clef_huber_loss(g->x, g->y, &(clef_loss_options){.delta = 0.5}))                                        \
+    OP(bce_with_logits, clef_bce_with_logits(g->x, g->p, NULL))                                                            \
+    OP(custom, clef_custom(&cube, (clef_tensor *[]){g->x}, 1))                                                             \
+    OP(kernel, run_kernel(g->x))                                                                                           \
+    OP(to_f16, clef_to(clef_to(g->x, CLEF_F16), CLEF_F32))                                                                 \
+    OP(to_bf16, clef_mul(clef_to(g->x, CLEF_BF16), clef_to(g->y, CLEF_BF16)))                                              \
+    OP(to_i32, clef_to(clef_mul_scalar(g->x, 100), CLEF_I32))                                                              \
+    OP(pow_number, clef_pow(g->p, clef_scalar(ctx, 3)))                                                                    \
+    OP(number_pow, clef_pow(clef_scalar(ctx, 3), g->p))                                                                    \
+    OP(pow_scalar, clef_pow_scalar(g->p, 2.5))                                                                             \
+    OP(where_numbers, clef_mul(clef_where(g->flag, clef_scalar(ctx, 2), clef_scalar(ctx, 3)), g->x))                       \
+    OP(zeros_like, clef_add(clef_zeros_like(g->x), g->x))                                                                  \
+    OP(full_like, clef_copy(clef_full_like(g->x, 3)))                                                                      \
+    OP(rand_like, clef_rand_like(g->x))                                                                                    \
+    OP(randn_like, clef_randn_like(g->x))                                                                                  \
     OP(constants, clef_div(clef_sub(clef_full(ctx, CLEF_SHAPE(8), CLEF_F32, 2), g->x), clef_scalar(ctx, 3)))
 
 typedef struct op_row {
@@ -355,6 +366,10 @@ Test(elsewhere, doubles_beside_a_device_without) {
     LAYER(group_norm, clef_nn_group_norm(ctx, 2, 6, NULL))                                                                      \
     LAYER(dropout, clef_nn_dropout(ctx, 0.3))                                                                                   \
     LAYER(activations, clef_sequential(ctx, CLEF_LAYERS(clef_nn_gelu(ctx), clef_nn_silu(ctx), clef_nn_softmax(ctx, 1))))        \
+    LAYER(conv_transpose2d, clef_nn_conv_transpose2d(ctx, 6, 4, 2, NULL))                                                       \
+    LAYER(upsample, clef_nn_upsample_nearest2d(ctx, 2))                                                                         \
+    LAYER(instance_norm2d, clef_nn_instance_norm2d(ctx, 6, &(clef_nn_instance_norm_options){.affine = true}))                   \
+    LAYER(prelu, clef_nn_prelu(ctx, 6, 0.25))                                                                                   \
     LAYER(residual, clef_nn_residual(ctx, clef_nn_batch_norm2d(ctx, 6, NULL), NULL, true))                                      \
     LAYER(lenet, clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 6, 1, 1, NULL), clef_nn_adaptive_avg_pool2d(ctx, 16, 16), \
                                                   clef_model_lenet(ctx, CLEF_SHAPE(1, 16, 16), 10))))

@@ -59,6 +59,50 @@ Test(layers, conv2d) {
     expect_error(ctx, CLEF_INVALID, "conv2d: 4 → 6 channels with a 0×0 kernel");
 }
 
+/* Uniform within ±bound, and not much less: of hundreds of numbers the largest is near it. */
+static void expect_bound(clef_tensor *t, double bound) {
+    double top = clef_item(clef_max(clef_abs(t), NULL, 0, false));
+    cr_expect(top <= bound && top > 0.9 * bound, "%g, not %g", top, bound);
+}
+
+Test(layers, conv1d) {
+    clef_module *m = clef_nn_conv1d(ctx, 8, 16, 5, NULL);
+    cr_assert_eq(clef_module_tensors(m), 2);
+    expect_tensor(m, 0, "weight", CLEF_SHAPE(16, 8, 5), false);
+    expect_tensor(m, 1, "bias", CLEF_SHAPE(16), false);
+    expect_bound(clef_parameter(m, "weight"), 1 / sqrt(40));
+    expect_shape(run_on(m, CLEF_SHAPE(2, 8, 9)), CLEF_SHAPE(2, 16, 5));
+    cr_expect_null(run_on(m, CLEF_SHAPE(2, 8, 9, 9)));
+    expect_error(ctx, CLEF_SHAPE, "conv1d: x must be [n,c,l] and w [o,c/groups,k] (x [2,8,9,9], w [16,8,5])");
+    cr_expect_null(clef_nn_conv1d(ctx, 4, 6, 3, &(clef_nn_conv1d_options){.conv.groups = 4}));
+    expect_error(ctx, CLEF_INVALID, "conv1d: 4 → 6 channels cannot be cut into 4 groups");
+    cr_expect_null(clef_nn_conv1d(ctx, 4, 6, -1, NULL));
+    expect_error(ctx, CLEF_INVALID, "conv1d: 4 → 6 channels with a 1×-1 kernel");
+}
+
+Test(layers, conv_transpose2d) {
+    clef_module *m = clef_nn_conv_transpose2d(ctx, 8, 4, 4, &(clef_nn_conv_transpose2d_options){.conv.stride = {2, 2}});
+    cr_assert_eq(clef_module_tensors(m), 2);
+    expect_tensor(m, 0, "weight", CLEF_SHAPE(8, 4, 4, 4), false);
+    expect_tensor(m, 1, "bias", CLEF_SHAPE(4), false);
+    expect_bound(clef_parameter(m, "weight"), 1 / sqrt(4 * 16));
+    expect_shape(run_on(m, CLEF_SHAPE(2, 8, 3, 1)), CLEF_SHAPE(2, 4, 8, 4));
+    cr_expect_null(run_on(m, CLEF_SHAPE(2, 4, 3, 1)));
+    expect_error(ctx, CLEF_SHAPE, "conv_transpose2d: w must have a filter for each channel of x");
+    cr_expect_null(clef_nn_conv_transpose2d(ctx, 4, 6, 3, &(clef_nn_conv_transpose2d_options){.conv.groups = -2}));
+    expect_error(ctx, CLEF_INVALID, "conv_transpose2d: 4 → 6 channels cannot be cut into -2 groups");
+}
+
+Test(layers, upsample_nearest2d) {
+    clef_module *m = clef_nn_upsample_nearest2d(ctx, 3);
+    expect_shape(run_on(m, CLEF_SHAPE(2, 1, 4, 5)), CLEF_SHAPE(2, 1, 12, 15));
+    expect_shape(run_on(m, CLEF_SHAPE(0, 1, 4, 5)), CLEF_SHAPE(0, 1, 12, 15));
+    cr_expect_null(run_on(m, CLEF_SHAPE(4, 5)));
+    expect_error(ctx, CLEF_SHAPE, "upsample_nearest2d: x [4,5] is not [n,c,h,w]");
+    cr_expect_null(clef_nn_upsample_nearest2d(ctx, 0));
+    expect_error(ctx, CLEF_INVALID, "upsample_nearest2d: the factor is 0");
+}
+
 Test(layers, pools) {
     clef_shape x = CLEF_SHAPE(2, 3, 9, 8);
     expect_shape(run_on(clef_nn_max_pool2d(ctx, 2, NULL), x), CLEF_SHAPE(2, 3, 4, 4));
@@ -123,6 +167,47 @@ Test(layers, batch_norm2d_without_affine) {
     float *mean = values(clef_parameter(m, "running_mean"));
     cr_expect_float_eq(mean[1], 1.5, 1e-6);
     free(y), free(mean);
+}
+
+Test(layers, batch_norm1d) {
+    clef_module *m = clef_nn_batch_norm1d(ctx, 3, NULL);
+    cr_assert_eq(clef_module_tensors(m), 5);
+    expect_tensor(m, 0, "weight", CLEF_SHAPE(3), false);
+    expect_tensor(m, 2, "running_mean", CLEF_SHAPE(3), true);
+    expect_shape(run_on(m, CLEF_SHAPE(4, 3)), CLEF_SHAPE(4, 3));
+    expect_shape(run_on(m, CLEF_SHAPE(1, 3, 5)), CLEF_SHAPE(1, 3, 5));
+    cr_assert_eq(clef_end_step(ctx), CLEF_OK);
+    cr_expect_eq(clef_item(clef_parameter(m, "num_batches_tracked")), 2);
+    cr_expect_null(run_on(m, CLEF_SHAPE(4, 3, 2, 2)));
+    expect_error(ctx, CLEF_SHAPE, "batch_norm1d: x has 4 dimensions; it wants [n,c] or [n,c,l]");
+    cr_expect_null(run_on(m, CLEF_SHAPE(1, 3)));
+    expect_error(ctx, CLEF_SHAPE, "batch_norm: training needs more than one value per channel");
+    cr_expect_null(clef_nn_batch_norm1d(ctx, 0, NULL));
+    expect_error(ctx, CLEF_INVALID, "batch_norm1d: 0 channels");
+}
+
+Test(layers, instance_norm2d) {
+    cr_expect_eq(clef_module_tensors(clef_nn_instance_norm2d(ctx, 3, NULL)), 0, "PyTorch's has no parameters by itself");
+    clef_module *m = clef_nn_instance_norm2d(ctx, 3, &(clef_nn_instance_norm_options){.affine = true});
+    cr_assert_eq(clef_module_tensors(m), 2);
+    expect_tensor(m, 0, "weight", CLEF_SHAPE(3), false);
+    expect_tensor(m, 1, "bias", CLEF_SHAPE(3), false);
+    expect_shape(run_on(m, CLEF_SHAPE(2, 3, 4, 5)), CLEF_SHAPE(2, 3, 4, 5));
+    cr_expect_null(run_on(m, CLEF_SHAPE(2, 4, 4, 5)));
+    expect_error(ctx, CLEF_SHAPE, "instance_norm2d: x [2,4,4,5] is not [n,3,h,w]");
+    cr_expect_null(clef_nn_instance_norm2d(ctx, 3, &(clef_nn_instance_norm_options){.eps = -1}));
+    expect_error(ctx, CLEF_INVALID, "instance_norm2d: 3 channels, eps -1");
+}
+
+Test(layers, prelu) {
+    clef_module *m = clef_nn_prelu(ctx, 3, 0.25);
+    cr_assert_eq(clef_module_tensors(m), 1);
+    expect_tensor(m, 0, "weight", CLEF_SHAPE(3), false);
+    cr_expect_eq(clef_item(clef_sum(clef_parameter(m, "weight"), NULL, 0, false)), 0.75);
+    cr_expect_null(run_on(m, CLEF_SHAPE(2, 4)));
+    expect_error(ctx, CLEF_SHAPE, "prelu: weight [3] is neither one number nor one for each channel of x [2,4]");
+    cr_expect_null(clef_nn_prelu(ctx, 0, 0.25));
+    expect_error(ctx, CLEF_INVALID, "prelu: 0 slopes");
 }
 
 Test(layers, layer_norm) {
@@ -212,13 +297,17 @@ Test(layers, activations) {
                {clef_nn_sigmoid(ctx), "sigmoid", 0.8807970779778823},
                {clef_nn_tanh(ctx), "tanh", 0.9640275800758169},
                {clef_nn_softmax(ctx, -1), "softmax", 0.9525741268224334},
-               {clef_nn_activation(ctx, "square", clef_square), "square", 4}};
+               {clef_nn_activation(ctx, "square", clef_square), "square", 4},
+               {clef_nn_activation_with(ctx, "softshrink", clef_softshrink, 0.5), "softshrink", 1.5},
+               {clef_nn_activation_with_two(ctx, "threshold", clef_threshold, 2, 7), "threshold", 7}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         float *y = values(clef_forward(row[i].m, x));
         cr_expect_float_eq(y[1], row[i].at2, 1e-6, "%s(2) = %.9g", row[i].type, y[1]);
         cr_expect_str_eq(clef_module_type(row[i].m), row[i].type);
         free(y);
     }
+    cr_expect_null(clef_nn_activation_with(ctx, "elu", NULL, 1));
+    expect_error(ctx, CLEF_INVALID, "activation: type and function must not be NULL");
 }
 
 Test(layers, residual) {

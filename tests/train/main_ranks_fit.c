@@ -63,10 +63,20 @@ static void make_data(const plan *p) {
     if (p->wrong_label) labels[p->wrong_label] = 7;
 }
 
+/* Images as lines of pixels, normalised as such. */
+static clef_tensor *forward_lines(clef_module *module, clef_tensor *x, void *user) {
+    (void)user;
+    clef_shape shape = clef_tensor_shape(x);
+    return clef_forward(clef_module_child(module, "norm"),
+                        clef_reshape(x, CLEF_SHAPE(shape.dim[0], shape.dim[1], shape.dim[2] * shape.dim[3])));
+}
+
 static clef_module *make_net(clef_context *ctx, const plan *p, clef_group *group) {
     clef_module *norm = p->norm ? clef_nn_batch_norm2d(ctx, 6, NULL) : clef_nn_relu(ctx);
+    clef_module *lines = p->norm ? clef_module_new(ctx, "lines", forward_lines, NULL) : clef_nn_relu(ctx);
+    if (p->norm) clef_module_add(lines, "norm", clef_nn_batch_norm1d(ctx, 6, NULL));
     clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, FEATURES / 4, 6, 1, NULL), norm, clef_nn_tanh(ctx),
-                                                        clef_nn_flatten(ctx), clef_nn_dropout(ctx, p->dropout ? 0.2 : 0),
+                                                        lines, clef_nn_flatten(ctx), clef_nn_dropout(ctx, p->dropout ? 0.2 : 0),
                                                         clef_nn_linear(ctx, 24, CLASSES, NULL)));
     if (p->sync) clef_module_sync_batch_norm(net, group);
     return net;
