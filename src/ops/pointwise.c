@@ -1,7 +1,8 @@
 /* pointwise.c — cl/unary.def, cl/binary.def and cl/ternary.def as op descriptors, public functions and gradients.
 
    A row is a struct that begins with its forward op, so the gradient finds everything from y's node.  The backward op of a
-   unary row is a node of its own kind: linear in g, with a gradient from the row's `second`. */
+   unary row is a node of its own kind: linear in g, with a gradient from the row's `second`; so is that one, with a gradient from the
+   row's `third`, which is an expression of other ops, so that all further derivatives are theirs. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -9,12 +10,103 @@ typedef enum domain { NUMBER, FLOAT, ROUND, FLOAT_TEST, NUMBER_TEST, COMPARE, LO
 
 static bool is(const char *text, const char *word) { return strcmp(text, word) == 0; }
 
+/* ---- the third derivatives of cl/unary.def, what they have in common ----
+   Each is a sum of factors that stay finite where the exponential in it has become 0, so that neither a product nor one of its own
+   derivatives is 0 times infinity.  Every order is finite where it is in the mathematics, up to squares that overflow. */
+
+typedef struct unary_row unary_row;
+
+/* f'(x), whose own derivatives are f'' and so on. */
+static clef_tensor *slope(const unary_row *row, clef_tensor *x);
+
+/* g·r³·(a + b·r²): of functions whose first derivative is r = 1/√(±1 ± x²), in terms of r alone, as x² would overflow. */
+static clef_tensor *root_third(clef_tensor *r, clef_tensor *g, double a, double b) {
+    clef_tensor *square = clef_square(r);
+    return clef_mul(clef_mul(g, clef_mul(r, square)), clef_add_scalar(clef_mul_scalar(square, b), a));
+}
+
+/* g·u²·(a + b·u): of functions whose first derivative is u = 1/(1 ± x²). */
+static clef_tensor *quotient_third(clef_tensor *u, clef_tensor *g, double a, double b) {
+    return clef_mul(clef_mul(g, clef_square(u)), clef_add_scalar(clef_mul_scalar(u, b), a));
+}
+
+/* erf' = d = 2/√π·e^(-x²), erf'' = -2x·d, erf''' = -2(d + x·erf'') */
+static clef_tensor *erf_third(clef_tensor *d, clef_tensor *x, clef_tensor *g, clef_tensor *s) {
+    return clef_mul_scalar(clef_add(clef_mul(g, d), clef_mul(x, s)), -2);
+}
+
+/* With the normal PDF φ: gelu'' = φ·(2 - x²), gelu''' = -x·(gelu'' + 2φ) */
+static clef_tensor *gelu_third(clef_tensor *x, clef_tensor *g, clef_tensor *s) {
+    clef_tensor *twice = clef_mul_scalar(clef_exp(clef_mul_scalar(clef_square(x), -0.5)), 0.79788456080286536);
+    return clef_neg(clef_mul(x, clef_add(s, clef_mul(g, twice))));
+}
+
+/* b = sigmoid'(x) = sigmoid(x)·sigmoid(-x), with b' = -b·t and t' = 2b for t = tanh(x/2). */
+static clef_tensor *sigmoid_slope(clef_tensor *x) { return clef_mul(clef_sigmoid(x), clef_sigmoid(clef_neg(x))); }
+static clef_tensor *tanh_of_half(clef_tensor *x) { return clef_tanh(clef_mul_scalar(x, 0.5)); }
+
+/* softplus'' = b and logsigmoid'' = -b */
+static clef_tensor *softplus_third(clef_tensor *x, clef_tensor *s) { return clef_neg(clef_mul(s, tanh_of_half(x))); }
+
+/* silu'' = b·(2 - x·t), silu''' = -(t·silu'' + b·(t + 2x·b)) */
+static clef_tensor *silu_third(clef_tensor *x, clef_tensor *g, clef_tensor *s) {
+    clef_tensor *b = sigmoid_slope(x), *t = tanh_of_half(x);
+    clef_tensor *rest = clef_add(t, clef_mul_scalar(clef_mul(x, b), 2));
+    return clef_neg(clef_add(clef_mul(t, s), clef_mul(clef_mul(g, b), rest)));
+}
+
+/* With b and t of v(x) = 2√(2/π)·x·(1 + c·x²), of which v''' is a number:
+   b·(3(v'' - t·v'²) + x·(v''' - 3t·v'·v'' + (t² - 2b)·v'³)), where b has become 0 long before 32. */
+static clef_tensor *gelu_tanh_third(clef_tensor *x, clef_tensor *g) {
+    const double rate = 1.5957691216057308, cubic = 0.044715;
+    clef_tensor *z = clef_clamp(x, -32, 32), *square = clef_square(z);
+    clef_tensor *v = clef_mul_scalar(clef_mul(z, clef_add_scalar(clef_mul_scalar(square, cubic), 1)), rate);
+    clef_tensor *v1 = clef_mul_scalar(clef_add_scalar(clef_mul_scalar(square, 3 * cubic), 1), rate);
+    clef_tensor *v2 = clef_mul_scalar(z, 6 * cubic * rate), *b = sigmoid_slope(v), *t = tanh_of_half(v);
+    clef_tensor *beside_x = clef_mul(clef_sub(clef_square(t), clef_mul_scalar(b, 2)), clef_square(v1));
+    beside_x = clef_mul(clef_sub(beside_x, clef_mul_scalar(clef_mul(t, v2), 3)), v1);
+    beside_x = clef_add_scalar(beside_x, 6 * cubic * rate);
+    clef_tensor *others = clef_mul_scalar(clef_sub(v2, clef_mul(t, clef_square(v1))), 3);
+    return clef_mul(clef_mul(g, b), clef_add(others, clef_mul(z, beside_x)));
+}
+
+/* softsign'' = -2·sign(x)/(1 + |x|)³ */
+static clef_tensor *softsign_third(clef_tensor *x, clef_tensor *s) {
+    return clef_mul_scalar(clef_mul(clef_sign(x), clef_div(s, clef_add_scalar(clef_abs(x), 1))), -3);
+}
+
+/* With m = sigmoid(x), t = tanh(softplus(x)), u = 1 - t², t' = u·m and k = 1 - m - 2t·m:
+   mish'' = u·m·(2 + x·k), mish''' = u·m·(3k + x·(k² + k')). */
+static clef_tensor *mish_third(clef_tensor *x, clef_tensor *g) {
+    clef_tensor *plus = clef_softplus(x), *m = clef_sigmoid(x), *less = clef_sigmoid(clef_neg(x)), *t = clef_tanh(plus);
+    clef_tensor *u = clef_mul_scalar(sigmoid_slope(clef_mul_scalar(plus, 2)), 4);
+    clef_tensor *k = clef_sub(less, clef_mul_scalar(clef_mul(t, m), 2));
+    clef_tensor *k1 =
+        clef_mul(m, clef_add(clef_mul(less, clef_add_scalar(clef_mul_scalar(t, 2), 1)), clef_mul_scalar(clef_mul(u, m), 2)));
+    clef_tensor *slope = clef_mul(g, clef_mul(u, m));
+    return clef_add(clef_mul_scalar(clef_mul(slope, k), 3), clef_mul(clef_mul(slope, x), clef_sub(clef_square(k), k1)));
+}
+
 /* ---- unary ---- */
 
-typedef struct unary_row {
+/* The derivative of a row's second by the x or y that it reads; NULL: zero. */
+typedef clef_tensor *third_derivative(const unary_row *row, clef_tensor *x, clef_tensor *g, clef_tensor *p, clef_tensor *s);
+
+#define ZERO NULL
+#define UNARY(name, domain, forward, params, backward, second, third, doc)                                                \
+    static clef_tensor *name##_d3(const unary_row *row, clef_tensor *x, clef_tensor *g, clef_tensor *p, clef_tensor *s) { \
+        clef_tensor *y = x;                                                                                               \
+        (void)row, (void)y, (void)g, (void)p, (void)s;                                                                    \
+        return third;                                                                                                     \
+    }
+#include "../../cl/unary.def"
+#undef ZERO
+
+struct unary_row {
     clef_op op, backward, second;
+    third_derivative *third;
     domain domain;
-} unary_row;
+};
 
 /* Applies a derivative of the row to the tensors its parameters name. */
 static clef_tensor *apply_named(const clef_op *op, clef_tensor *x, clef_tensor *y, clef_tensor *g, clef_tensor *const *pq) {
@@ -32,6 +124,10 @@ static void unary_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_te
     if (!is(row->backward.text, "ZERO")) dx[0] = apply_named(&row->backward, x[0], y[0], g[0], x + 1);
 }
 
+static clef_tensor *slope(const unary_row *row, clef_tensor *x) {
+    return apply_named(&row->backward, x, NULL, clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 1), NULL);
+}
+
 /* y = backward(x or y, g, …): linear in g, so the same op serves g; `second` serves the other. */
 static void backward_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                               clef_tensor **dx) {
@@ -45,28 +141,28 @@ static void backward_gradient(clef_tensor *const *x, clef_tensor *const *y, clef
         if (letter == 'g') {
             input[i] = g[0];
             dx[i] = clef__apply(op, input, clef__node_of(y[0])->n_inputs, NULL, 0);
-        } else if (is(row->second.text, "NONE")) {
-            clef__refuse(clef_tensor_context(y[0]), row->op.name, CLEF_UNSUPPORTED,
-                         "has no second derivative here; write it with other functions");
         } else if (!is(row->second.text, "ZERO")) {
             dx[i] = clef_mul(g[0], clef__apply(&row->second, input, clef__node_of(y[0])->n_inputs, NULL, 0));
         }
     }
 }
 
+/* y = second(x or y, g, …): linear in g, so the same op serves g.  What serves the other has factors of more range than the result has:
+   halves become f32 on the way. */
 static void second_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                             clef_tensor **dx) {
     const clef_op *op = clef__node_of(y[0])->op;
     const unary_row *row = (const unary_row *)((const char *)op - offsetof(unary_row, second));
-    clef_tensor *input[5];
-    for (int i = 0; op->params[i]; i++) {
-        if (!wanted[i]) continue;
-        memcpy(input, x, strlen(op->params) * sizeof *input);
-        input[i] = g[0];
-        if (op->params[i] == 'g') dx[i] = clef__apply(op, input, clef__node_of(y[0])->n_inputs, NULL, 0);
-        else
-            clef__refuse(clef_tensor_context(y[0]), row->op.name, CLEF_UNSUPPORTED,
-                         "has no third derivative here; write it with other functions");
+    int n = clef__node_of(y[0])->n_inputs;
+    if (wanted[0]) {
+        clef_tensor *third =
+            row->third(row, clef__to_wide(x[0]), clef__to_wide(x[1]), n > 2 ? clef__to_wide(x[2]) : NULL, clef__to_wide(y[0]));
+        if (third) dx[0] = clef_to(clef_mul(clef__to_wide(g[0]), third), clef_tensor_dtype(x[0]));
+    }
+    if (wanted[1]) {
+        clef_tensor *input[5] = {x[0], g[0]};
+        memcpy(input + 2, x + 2, (size_t)(n - 2) * sizeof *input);
+        dx[1] = clef__apply(op, input, n, NULL, 0);
     }
 }
 
@@ -83,12 +179,14 @@ static void second_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_t
                .boolean = (domain_) == FLOAT_TEST || (domain_) == NUMBER_TEST},           \
         .backward = DERIVATIVE(name_##_backward, params_, #backward_, backward_gradient), \
         .second = DERIVATIVE(name_##_second, params_, #second_, second_gradient),         \
+        .third = name_##_d3,                                                              \
         .domain = domain_,                                                                \
     };
-#define UNARY(name, domain, forward, params, backward, second, doc) UNARY_ROW(name, domain, "x", forward, params, backward, second)
-#define UNARY_P(name, domain, forward, params, backward, second, doc) \
+#define UNARY(name, domain, forward, params, backward, second, third, doc) \
+    UNARY_ROW(name, domain, "x", forward, params, backward, second)
+#define UNARY_P(name, domain, forward, params, backward, second, third, doc) \
     UNARY_ROW(name, domain, "xp", forward, params, backward, second)
-#define UNARY_PP(name, domain, forward, params, backward, second, doc) \
+#define UNARY_PP(name, domain, forward, params, backward, second, third, doc) \
     UNARY_ROW(name, domain, "xpq", forward, params, backward, second)
 #include "../../cl/unary.def"
 
