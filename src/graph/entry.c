@@ -87,7 +87,7 @@ static void fail_ended(const char *op, const char *what, const clef__tensor *slo
 }
 
 /* t stands for no tensor.  ctx: where that is said unless t's own context is still open; NULL: to this thread. */
-static void fail_handle(clef_context *ctx, const char *op, const char *what, const clef_tensor *t) {
+static void fail_handle(clef_context *ctx, const char *op, const char *what, const clef_tensor *t, bool optional) {
     bool present = false;
     const clef__tensor *slot = clef__slot_of_ended(t, &present);
     if (slot) fail_ended(op, what, slot, present);
@@ -95,7 +95,8 @@ static void fail_handle(clef_context *ctx, const char *op, const char *what, con
     else if (t == CLEF_NONE) clef__fail(ctx, CLEF_INVALID, "%s: %s must be a tensor, not CLEF_NONE", op, what);
     else if (t) clef__fail(ctx, CLEF_INVALID, "%s: %s is no tensor; was its variable never set?", op, what);
     else if (ctx && clef_error_status(ctx) == CLEF_OK)
-        clef__fail(ctx, CLEF_INVALID, "%s: %s is NULL though nothing failed before", op, what);
+        clef__fail(ctx, CLEF_INVALID, "%s: %s is NULL though nothing failed before%s", op, what,
+                   optional ? "; CLEF_NONE stands for none" : "");
 }
 
 /* ---- the questions ---- */
@@ -120,7 +121,7 @@ static clef_context *context_of(clef_tensor *const *t, int n) {
 
 bool clef__given(clef_context *ctx, const char *op, const char *names, clef_tensor *const *t, int n) {
     int i = first_missing(names, t, n);
-    if (i < n) fail_handle(ctx ? ctx : context_of(t, n), op, name_in(names, i).text, t[i]);
+    if (i < n) fail_handle(ctx ? ctx : context_of(t, n), op, name_in(names, i).text, t[i], is_optional(names, i));
     return i == n;
 }
 
@@ -131,6 +132,6 @@ bool clef__given_array(clef_context *ctx, const char *op, const char *array, cle
         return false;
     }
     int i = first_missing(NULL, t, n);
-    if (i < n) fail_handle(ctx ? ctx : context_of(t, n), op, name_of_element(array, i).text, t[i]);
+    if (i < n) fail_handle(ctx ? ctx : context_of(t, n), op, name_of_element(array, i).text, t[i], false);
     return i == n;
 }

@@ -306,7 +306,7 @@ static void what_was_never_a_handle(void) {
 static void null_where_nothing_failed(void) {
     clef_tensor *x = numbers();
     EXPECT(!clef_linear(x, x, NULL));
-    expect_error(CLEF_INVALID, "linear", "b is NULL though nothing failed before", __LINE__);
+    expect_error(CLEF_INVALID, "linear", "b is NULL though nothing failed before; CLEF_NONE stands for none", __LINE__);
     EXPECT(!clef_add(NULL, x));
     expect_error(CLEF_INVALID, "add", "a is NULL", __LINE__);
     EXPECT(!clef_relu(NULL) && clef_error_status(ctx) == CLEF_OK);
