@@ -129,6 +129,34 @@ Test(scaler, comes_back_from_a_checkpoint) {
     io_remove(dir);
 }
 
+/* A gradient that one rank alone has infinite is so in the average: all leave the step out. */
+static clef_status train_rank(clef_context *own, clef_group *all, void *user) {
+    double(*scale)[2] = user;
+    clef_module *m = clef_module_new(own, "parameters", NULL, NULL);
+    clef_module_add_parameter(m, "p", clef_ones(own, CLEF_SHAPE(N), CLEF_F32));
+    clef_optimizer *opt = clef_adam(m, &(clef_adam_options){.lr = 0.01, .group = all});
+    clef_grad_scaler *scaler = clef_grad_scaler_new(own, NULL);
+    clef_status status = CLEF_OK;
+    for (int step = 0; step < 3 && !status; step++) {
+        float c = step == 1 && clef_group_rank(all) == 1 ? INFINITY : 1;
+        clef_tensor *loss = clef_sum(clef_mul_scalar(clef_parameter(m, "p"), c), NULL, 0, false);
+        clef_backward(clef_grad_scaler_scale(scaler, loss));
+        status = clef_grad_scaler_step(scaler, opt);
+        clef_grad_scaler_update(scaler);
+    }
+    scale[clef_group_rank(all)][0] = clef_grad_scaler_get(scaler).scale;
+    scale[clef_group_rank(all)][1] = (double)clef_optimizer_steps(opt);
+    return status;
+}
+
+Test(scaler, ranks_decide_alike) {
+    double scale[2][2] = {{0}};
+    clef_status status = clef_run_ranks("0/2", train_rank, scale);
+    if (status == CLEF_NO_DEVICE || status == CLEF_UNSUPPORTED) cr_skip_test("%s", clef_error(NULL));
+    cr_assert_eq(status, CLEF_OK, "%s", clef_error(NULL));
+    for (int r = 0; r < 2; r++) cr_expect(scale[r][0] == 32768 && scale[r][1] == 2, "rank %d: %g, %g", r, scale[r][0], scale[r][1]);
+}
+
 Test(scaler, refusals) {
     static const clef_grad_scaler_options bad[] = {
         {.scale = -1}, {.scale = INFINITY}, {.growth = 0.5}, {.backoff = 2}, {.interval = -1}};
