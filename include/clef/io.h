@@ -92,6 +92,7 @@ typedef struct clef_checkpoint {
     char note_out[1024];
     clef_group *group; /* ranks that have the same parts and all call; NULL: this one alone */
     clef_averaged *averaged;
+    clef_grad_scaler *scaler;
     const clef_extra *extra; /* n_extra of them; what else the file has is left alone */
     int n_extra;
 } clef_checkpoint;

@@ -115,6 +115,46 @@ CLEF_API int64_t clef_optimizer_steps(const clef_optimizer *opt);
 /* The context that owns it; NULL for NULL. */
 CLEF_API clef_context *clef_optimizer_context(const clef_optimizer *opt);
 
+/* ---- scaled losses: so that gradients that pass through half types neither vanish nor overflow ----
+   There is no autocast: a net is trained with half types where the program makes them, by clef_to in a module's function, or with parameters of
+   such a type (clef_nn_gpt).  bf16 has f32's range and needs no scale; f16 has gradients above 65504 as infinite, below 6e-8 as 0.
+   The loss times a scale goes to backward; the step divides the gradients by it in f32, and is left out where one is not finite:
+       scale·backoff after a step that was left out,   scale·growth after `interval` updates without one
+   as torch.amp.GradScaler.  Micikevicius et al., "Mixed precision training", 2018.
+       clef_grad_scaler *scaler = clef_grad_scaler_new(ctx, NULL);
+       for (clef_batch b; clef_next(data, &b);) {
+           clef_backward(clef_grad_scaler_scale(scaler, clef_cross_entropy(clef_forward(net, b.x), b.y, NULL)));
+           clef_grad_scaler_step(scaler, opt);
+           clef_grad_scaler_update(scaler);
+       }  */
+typedef struct clef_grad_scaler_options {
+    double scale;     /* at first; 0: 65536 */
+    double growth;    /* 0: 2 */
+    double backoff;   /* 0: 0.5 */
+    int64_t interval; /* 0: 2000 */
+} clef_grad_scaler_options;
+typedef struct clef_grad_scaler clef_grad_scaler; /* owned by the context */
+/* NULL and CLEF_INVALID for a scale that is not above 0, a growth below 1, a backoff above 1 or one of these that is not finite. */
+CLEF_API clef_grad_scaler *clef_grad_scaler_new(clef_context *ctx, const clef_grad_scaler_options *options);
+/* loss·scale, in f32 (f64 for f64), for clef_backward. */
+CLEF_API clef_tensor *clef_grad_scaler_scale(clef_grad_scaler *scaler, clef_tensor *loss);
+/* clef_clip_grad_norm of the gradients without the scale, of which it returns the norm; before the step. */
+CLEF_API clef_tensor *clef_grad_scaler_clip_norm(clef_grad_scaler *scaler, clef_module *module, double max_norm);
+/* clef_step of the gradients without the scale where all of the optimizer's are finite; else they are cleared and the step ends, and
+   parameters, states and counts stay as they are.  Waits for the gradients.  Ranks that average gradients decide alike.  For several
+   optimizers of one loss, one after the other. */
+CLEF_API clef_status clef_grad_scaler_step(clef_grad_scaler *scaler, clef_optimizer *opt);
+/* The next scale, once behind the steps of a loss. */
+CLEF_API void clef_grad_scaler_update(clef_grad_scaler *scaler);
+typedef struct clef_grad_scaler_state {
+    double scale;
+    int64_t good; /* updates in a row without a step that was left out, since the scale grew */
+} clef_grad_scaler_state;
+/* The present scale and count, for checkpoints (clef_checkpoint.scaler); zeros for NULL. */
+CLEF_API clef_grad_scaler_state clef_grad_scaler_get(const clef_grad_scaler *scaler);
+/* Puts them back. */
+CLEF_API void clef_grad_scaler_set(clef_grad_scaler *scaler, clef_grad_scaler_state state);
+
 /* ---- L-BFGS: for a loss that is the same function at every call, such as of a whole data set ----
    It asks for the loss several times in each step, so it takes a function.  In the vector x of all parameters, with gradient g:
        x += t·d, d = -H·g, H from the last `history` pairs s = t·d and y, the change of g, by the two-loop recursion, which begins with

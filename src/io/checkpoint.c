@@ -126,6 +126,8 @@ static clef__run_numbers current_numbers(clef_context *ctx, const clef_checkpoin
                            .loader_present = what->loader != NULL,
                            .averaged_present = what->averaged != NULL,
                            .updates = clef_averaged_updates(what->averaged),
+                           .scaler_present = what->scaler != NULL,
+                           .scaler = clef_grad_scaler_get(what->scaler),
                            .random = clef_random_get(ctx),
                            .epoch = what->epoch,
                            .metric = what->metric};
@@ -277,7 +279,8 @@ static bool read_numbers(loading *l, const clef_checkpoint *what) {
     l->s = (clef__run_numbers){.optimizer_present = what->optimizer,
                                .schedule_present = what->schedule,
                                .loader_present = what->loader,
-                               .averaged_present = what->averaged};
+                               .averaged_present = what->averaged,
+                               .scaler_present = what->scaler};
     return clef__numbers_parse(&l->s, &l->index, &l->report);
 }
 
@@ -355,6 +358,7 @@ static void apply(loading *l, clef_checkpoint *what, const clef_checkpoint *seen
     clef__assign_all(l->fill, l->r.n);
     clef__extra_take(&l->index, what->extra, what->n_extra);
     if (what->averaged) clef_averaged_set(what->averaged, l->s.updates);
+    if (what->scaler) clef_grad_scaler_set(what->scaler, l->s.scaler);
     if (what->schedule) clef_schedule_set(what->schedule, l->s.schedule);
     if (what->optimizer) clef_optimizer_set(what->optimizer, l->s.optimizer); /* last: its learning rate counts */
     if (what->optimizer || what->loader) clef_random_set(l->ctx, l->s.random);

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-typedef enum part { ALWAYS, OPTIMIZER, SCHEDULE, LOADER, AVERAGED } part;
-typedef enum kind { WHOLE, COUNT, REAL } kind;              /* int64_t, uint64_t, double */
-typedef enum range { ANY, COUNTED, FINITE, ORDERED } range; /* COUNTED: 0 to 2⁶² (it is counted on); ORDERED: not NaN */
+typedef enum part { ALWAYS, OPTIMIZER, SCHEDULE, LOADER, AVERAGED, SCALER } part;
+typedef enum kind { WHOLE, COUNT, REAL } kind;                        /* int64_t, uint64_t, double */
+typedef enum range { ANY, COUNTED, FINITE, POSITIVE, ORDERED } range; /* COUNTED: 0 to 2⁶² (it is counted on); ORDERED: not NaN */
 
 static const struct field {
     const char *key;
@@ -27,6 +27,8 @@ static const struct field {
     {"loader.epoch", LOADER, WHOLE, COUNTED, offsetof(clef__run_numbers, loader.epoch)},
     {"loader.batch", LOADER, WHOLE, COUNTED, offsetof(clef__run_numbers, loader.batch)},
     {"loader.seed", LOADER, COUNT, ANY, offsetof(clef__run_numbers, loader.seed)},
+    {"scaler.scale", SCALER, REAL, POSITIVE, offsetof(clef__run_numbers, scaler.scale)},
+    {"scaler.good", SCALER, WHOLE, COUNTED, offsetof(clef__run_numbers, scaler.good)},
     {"averaged.updates", AVERAGED, WHOLE, COUNTED, offsetof(clef__run_numbers, updates)},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
@@ -41,6 +43,7 @@ static bool in_range(const clef__run_numbers *s, const struct field *field) {
     switch (field->range) {
     case COUNTED: return clef__is_count(*(const int64_t *)at);
     case FINITE: return isfinite(*(const double *)at);
+    case POSITIVE: return isfinite(*(const double *)at) && *(const double *)at > 0;
     case ORDERED: return !isnan(*(const double *)at);
     default: return true;
     }
@@ -48,7 +51,8 @@ static bool in_range(const clef__run_numbers *s, const struct field *field) {
 
 static bool has_part(const clef__run_numbers *s, part which) {
     return which == ALWAYS || (which == OPTIMIZER && s->optimizer_present) || (which == SCHEDULE && s->schedule_present) ||
-           (which == LOADER && s->loader_present) || (which == AVERAGED && s->averaged_present);
+           (which == LOADER && s->loader_present) || (which == AVERAGED && s->averaged_present) ||
+           (which == SCALER && s->scaler_present);
 }
 
 static clef__number format_field(const clef__run_numbers *s, const struct field *field) {

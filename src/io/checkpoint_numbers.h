@@ -3,7 +3,7 @@
 #define CLEF_IO_CHECKPOINT_NUMBERS_H
 #include "io_internal.h"
 
-enum { CLEF__SHARES_MOST = 256, CLEF__NUMBERS_MOST = 16 };
+enum { CLEF__SHARES_MOST = 256, CLEF__NUMBERS_MOST = 20 };
 
 typedef struct clef__saved_shares {
     int64_t of[CLEF__SHARES_MOST];
@@ -12,12 +12,13 @@ typedef struct clef__saved_shares {
 
 /* All numbers of a checkpoint.  `present`: which parts the file or the caller has. */
 typedef struct clef__run_numbers {
-    bool optimizer_present, schedule_present, loader_present, averaged_present;
+    bool optimizer_present, schedule_present, loader_present, averaged_present, scaler_present;
     clef_optimizer_state optimizer;
     clef_schedule_state schedule;
     clef_loader_state loader;
     clef__saved_shares shares; /* of batches, where the loader measured them */
     int64_t updates;           /* of the averages */
+    clef_grad_scaler_state scaler;
     clef_random_state random;
     int64_t epoch;
     double metric;

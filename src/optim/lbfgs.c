@@ -9,6 +9,7 @@
 #include "ops/ops.h"
 #include "optim/line_search.h"
 #include "optim/optimizer.h"
+#include <limits.h>
 #include <string.h>
 
 typedef struct pair {
@@ -26,7 +27,7 @@ struct clef_lbfgs {
     clef_tensor *d, *former; /* the last direction, and the gradient where it began; NULL: there was none */
     double t, scale;         /* the last step along it, and H_0 */
     pair *pair;              /* the oldest first */
-    int pairs;
+    int pairs, capacity;
     clef_lbfgs_state state;
     clef_lbfgs *next;
 };
@@ -67,7 +68,7 @@ static clef_lbfgs_options defaults(const clef_lbfgs_options *options) {
     o.tolerance_grad = clef__or(o.tolerance_grad, 1e-7);
     o.tolerance_change = clef__or(o.tolerance_change, 1e-9);
     if (o.max_iter == 0) o.max_iter = 20;
-    if (o.max_eval == 0) o.max_eval = o.max_iter + o.max_iter / 4;
+    if (o.max_eval == 0 && o.max_iter > 0) o.max_eval = o.max_iter < INT_MAX / 5 * 4 ? o.max_iter + o.max_iter / 4 : INT_MAX;
     if (o.history == 0) o.history = 100;
     return o;
 }
@@ -90,9 +91,8 @@ clef_lbfgs *clef_lbfgs_new(clef_module *module, const clef_lbfgs_options *option
         *l = (clef_lbfgs){.ctx = ctx, .o = o, .scale = 1, .next = room->lbfgs};
         room->lbfgs = l;
         l->parameter = clef__calloc((size_t)n + 1, sizeof *l->parameter);
-        l->pair = clef__calloc((size_t)o.history, sizeof *l->pair);
     }
-    if (!l || !l->parameter || !l->pair) {
+    if (!l || !l->parameter) {
         clef__fail(ctx, CLEF_MEMORY, "lbfgs: no memory for the optimizer");
         return NULL;
     }
@@ -209,6 +209,21 @@ static clef_status evaluate(void *user, double t, clef__line_point *point) {
 
 /* ---- one iteration ---- */
 
+/* The oldest makes room for it. */
+static clef_status add_pair(clef_lbfgs *o, pair new) {
+    if (o->pairs == o->o.history) {
+        clef_release(o->pair[0].s);
+        clef_release(o->pair[0].y);
+        memmove(o->pair, o->pair + 1, (size_t)--o->pairs * sizeof *o->pair);
+    }
+    if (!clef__grow(&o->pair, o->pairs, &o->capacity, sizeof *o->pair))
+        return clef__fail(o->ctx, CLEF_MEMORY, "lbfgs_step: no memory for %d pairs", o->pairs + 1);
+    clef_keep(new.s);
+    clef_keep(new.y);
+    o->pair[o->pairs++] = new;
+    return CLEF_OK;
+}
+
 /* What the last step says of the curvature, unless rounding or a line that curves the other way leaves nothing to say. */
 static clef_status learn_pair(clef_lbfgs *o, clef_tensor *g) {
     static const double least = 1e-10;
@@ -218,12 +233,7 @@ static clef_status learn_pair(clef_lbfgs *o, clef_tensor *g) {
     clef_status status = all[2] && all[3] ? clef_eval_all(all, 4) : clef_error_status(o->ctx);
     double ys = status ? 0 : clef_item(all[2]), yy = status ? 0 : clef_item(all[3]);
     if (ys > least) {
-        if (o->pairs == o->o.history) {
-            clef_release(o->pair[0].s);
-            clef_release(o->pair[0].y);
-            memmove(o->pair, o->pair + 1, (size_t)--o->pairs * sizeof *o->pair);
-        }
-        o->pair[o->pairs++] = (pair){clef_keep(s), clef_keep(y), 1 / ys};
+        status = add_pair(o, (pair){s, y, 1 / ys});
         o->scale = ys / yy;
     }
     clef__drop_since(o->ctx, made);

@@ -29,6 +29,7 @@ static void close_room(clef_context *ctx, void *state) {
     }
     clef__averaged_free(room->averaged);
     clef__lbfgs_free(room->lbfgs);
+    clef__scaler_free(room->scalers);
     for (clef_schedule *s = room->schedules, *next; s; s = next) {
         next = s->next;
         clef__free((void *)s->o.milestones);
@@ -217,7 +218,7 @@ typedef struct numbers {
     double lr_scale, weight_decay;
     int64_t count;
     clef_dtype dtype;
-    clef_tensor *number[CLEF__MAX_NUMBERS];
+    clef_tensor *number[CLEF__MAX_NUMBERS], *unscale;
 } numbers;
 
 static void refresh_numbers(const clef_optimizer *o, const clef__slot *s, clef_dtype dtype, numbers *n) {
@@ -228,6 +229,7 @@ static void refresh_numbers(const clef_optimizer *o, const clef__slot *s, clef_d
     o->rule->numbers(&moment, value);
     *n = (numbers){.valid = true, .lr_scale = s->lr_scale, .weight_decay = s->weight_decay, .count = s->count, .dtype = dtype};
     for (int i = 0; i < o->rule->n_numbers; i++) n->number[i] = clef__number(o->ctx, dtype, value[i]);
+    if (o->unscale != 0) n->unscale = clef__number(o->ctx, dtype, o->unscale);
 }
 
 /* A parameter may have been moved since the last step. */
@@ -272,6 +274,7 @@ static clef_status update_slot(clef_optimizer *o, clef__slot *s, numbers *n) {
     s->count++;
     refresh_numbers(o, s, dtype, n);
     clef__update u = {.options = o->options, .p = clef_to(own, dtype), .g = clef_to(g, dtype), .decays = s->weight_decay != 0};
+    if (n->unscale) u.g = clef_mul(u.g, n->unscale);
     memcpy(u.state, s->state, sizeof u.state);
     memcpy(u.number, n->number, sizeof u.number);
     clef_tensor *gate = o->gate ? clef_to_device(o->gate, clef_tensor_device(own)) : NULL;
@@ -314,13 +317,30 @@ clef_status clef__step_if(clef_optimizer *opt, clef_tensor *gate) {
     return status;
 }
 
+clef_status clef__step_scaled(clef_optimizer *opt, double factor) {
+    opt->unscale = factor;
+    clef_status status = clef_step(opt);
+    opt->unscale = 0;
+    return status;
+}
+
+static void clear_gradients(clef_optimizer *o) {
+    for (int i = 0; i < o->n; i++) clef_set_grad(o->slot[i].parameter, CLEF_NONE);
+    clef__end_averaging(o);
+}
+
+clef_status clef__skip_step(clef_optimizer *opt) {
+    clear_gradients(opt);
+    clef_status ended = clef_end_step(opt->ctx), sticky = clef_error_status(opt->ctx);
+    return ended ? ended : sticky;
+}
+
 /* An update that needs a lost device will never be computed.  What it would have replaced may lie on another. */
 clef_status clef_step(clef_optimizer *opt) {
     if (!opt) return CLEF_INVALID;
     for_each_value(opt, clef__remember);
     clef_status status = update_all(opt);
-    for (int i = 0; i < opt->n; i++) clef_set_grad(opt->slot[i].parameter, CLEF_NONE);
-    clef__end_averaging(opt);
+    clear_gradients(opt);
     clef_status ended = clef_end_step(opt->ctx), sticky = clef_error_status(opt->ctx);
     if (ended == CLEF_LOST) for_each_value(opt, clef__go_back);
     for_each_value(opt, clef__forget);

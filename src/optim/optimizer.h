@@ -72,6 +72,7 @@ struct clef_optimizer {
     bool stale, dirty;
     clef_group *group; /* NULL: one rank */
     int zero;          /* 0 for one rank */
+    double unscale;    /* what gradients are multiplied by in this step; 0: they have no scale */
     clef_tensor *gate; /* bool: does the next step change anything?  NULL: it does */
     clef__averaging averaging;
     clef_optimizer *next;
@@ -88,6 +89,9 @@ struct clef_schedule {
 clef_optimizer *clef__optimizer_new(clef_module *module, const clef__rule_setup *setup);
 /* A step that leaves parameters and states as they are where the gate, one bool on any device, is false.  It counts all the same. */
 clef_status clef__step_if(clef_optimizer *opt, clef_tensor *gate);
+/* A step by gradients times this factor; and one that leaves everything as it is, but for the gradients, which are cleared. */
+clef_status clef__step_scaled(clef_optimizer *opt, double factor);
+clef_status clef__skip_step(clef_optimizer *opt);
 /* Does it train this tensor? */
 bool clef__optimizer_has(const clef_optimizer *opt, const clef_tensor *parameter);
 /* ---- norms of gradients (clip.c), without recording ---- */
@@ -128,6 +132,7 @@ bool clef__averaged_has(const clef_averaged *averaged, const clef_tensor *parame
 void clef__averaged_free(clef_averaged *first); /* and all behind it */
 
 void clef__lbfgs_free(clef_lbfgs *first); /* and all behind it */
+void clef__scaler_free(clef_grad_scaler *first);
 
 /* average.c: from now on the optimizer's gradients are averaged over the group; false with the context's error. */
 bool clef__average_over(clef_optimizer *opt, clef_group *group);
@@ -147,6 +152,7 @@ typedef struct clef__optim {
     clef_optimizer *optimizers;
     clef_averaged *averaged;
     clef_lbfgs *lbfgs;
+    clef_grad_scaler *scalers;
     clef_schedule *schedules;
 } clef__optim;
 clef__optim *clef__optim_state(clef_context *ctx);

@@ -16,7 +16,7 @@ static void check(io_bytes file, bool all, bool extras) {
     char text[8] = "";
     clef_extra extra[] = {
         {.name = "r", .real = &real}, {.name = "w", .whole = &whole}, {.name = "t", .text = text, .size = sizeof text}};
-    if (extras) what.averaged = (void *)&part, what.extra = extra, what.n_extra = 3;
+    if (extras) what.averaged = (void *)&part, what.scaler = (void *)&part, what.extra = extra, what.n_extra = 3;
     clef__report report = {0};
     clef__place place = {0};
     clef__reader reader = clef__reader_memory(file.data, file.size);

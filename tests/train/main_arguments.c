@@ -246,6 +246,8 @@ static void files(void) {
     INVALID(clef_npy_write(clef_ones(ctx, CLEF_SHAPE(1), CLEF_F32), NULL));
     INVALID(clef_checkpoint_save(ctx, NULL, &nothing));
     INVALID(clef_checkpoint_save(ctx, "x", NULL));
+    INVALID(clef_checkpoint_save(ctx, "x", &(clef_checkpoint){.n_extra = 1}));
+    INVALID(clef_checkpoint_save(ctx, "x", &(clef_checkpoint){.n_extra = INT_MIN}));
     INVALID(clef_checkpoint_load(ctx, NULL, &nothing));
     INVALID(clef_checkpoint_load(ctx, "x", NULL));
     WITHOUT(clef_safetensors_name(NULL, 0), NULL);
@@ -261,6 +263,15 @@ static void optimizers(void) {
     REFUSED(clef_clip_grad_norm(net, NAN));
     REFUSED(clef_clip_grad_norm(net, -1));
     INVALID(clef_clip_grad_value(net, -1));
+    REFUSED(clef_averaged_new(net, &(clef_averaged_options){.decay = -1}));
+    REFUSED(clef_averaged_new(net, &(clef_averaged_options){.decay = NAN}));
+    WITHOUT(clef_averaged_tensor(clef_averaged_new(net, NULL), INT_MIN).tensor, NULL);
+    REFUSED(clef_lbfgs_new(net, &(clef_lbfgs_options){.lr = NAN}));
+    REFUSED(clef_lbfgs_new(net, &(clef_lbfgs_options){.history = INT_MIN}));
+    REFUSED(clef_lbfgs_new(net, &(clef_lbfgs_options){.max_iter = INT_MIN}));
+    INVALID(clef_lbfgs_step(clef_lbfgs_new(net, &(clef_lbfgs_options){.history = INT_MAX, .max_iter = INT_MAX}), NULL, NULL, NULL));
+    REFUSED(clef_grad_scaler_new(ctx, &(clef_grad_scaler_options){.scale = NAN}));
+    REFUSED(clef_grad_scaler_new(ctx, &(clef_grad_scaler_options){.interval = INT64_MIN}));
     WITHOUT(clef_optimizer_tensor(optimizer, -1).tensor, NULL);
     WITHOUT(clef_optimizer_tensor(optimizer, INT_MAX).tensor, NULL);
     WITHOUT(clef_optimizer_tensor(NULL, 0).tensor, NULL);
@@ -273,7 +284,7 @@ static void modules(void) {
     REFUSED(clef_sequential(ctx, NULL, INT_MAX));
     REFUSED(clef_sequential(ctx, NULL, -1));
     REFUSED(clef_nn_residual(ctx, NULL, NULL, false));
-    REFUSED(clef_module_new(ctx, "m", NULL, NULL));
+    REFUSED(clef_module_new(ctx, NULL, NULL, NULL));
     REFUSED(clef_module_new_call(ctx, "m", NULL, 1, 1, NULL));
     REFUSED(clef_module_new_call(ctx, NULL, no_call, 1, 1, NULL));
     REFUSED(clef_module_new_call(ctx, "m", no_call, INT_MAX, 1, NULL));
