@@ -451,7 +451,7 @@ typedef struct clef_loss_options {
     double delta;            /* huber: 0: 1 */
     bool classes_last;       /* cross_entropy, nll: classes are the last dimension of logits [n,...,c], as of language models */
     bool log_target;         /* kl_div: target is given as log p */
-    clef_tensor *pos_weight; /* bce_with_logits: what target 1 weighs against 0; broadcasts to logits; NULL: 1 */
+    clef_tensor *pos_weight; /* bce_with_logits: what target 1 weighs against 0, broadcasts to logits; keep it for later steps */
 } clef_loss_options;
 /* Any of these losses, or one of your own. */
 typedef clef_tensor *(*clef_loss_fn)(clef_tensor *output, clef_tensor *target, const clef_loss_options *options);
@@ -481,8 +481,8 @@ CLEF_API clef_tensor *clef_huber_loss(clef_tensor *x, clef_tensor *target, const
        clef_div_scalar(clef_kl_div(clef_log_softmax(x, 1), p, &(clef_loss_options){.reduction = CLEF_REDUCE_SUM}), n)  */
 CLEF_API clef_tensor *clef_kl_div(clef_tensor *log_probs, clef_tensor *target, const clef_loss_options *options);
 /* Binary cross-entropy -t·log σ(x) - (1-t)·log(1 - σ(x)) of logits x and targets t in [0,1], with
-   σ(x) = 1/(1 + exp(-x)); computed as log(1 + exp(-|x|)) and a line in x, without overflow, and exact where x is large.  With pos_weight w:
-   -w·t·log σ(x) - (1-t)·log(1 - σ(x)); CLEF_SHAPE unless it broadcasts to logits. */
+   σ(x) = 1/(1 + exp(-x)); computed as log(1 + exp(-|x|)) and a line in x, without overflow, and exact where x is large.  With
+   pos_weight w, neither NULL nor CLEF_NONE: -w·t·log σ(x) - (1-t)·log(1 - σ(x)); CLEF_SHAPE unless it broadcasts to logits. */
 CLEF_API clef_tensor *clef_bce_with_logits(clef_tensor *logits, clef_tensor *target, const clef_loss_options *options);
 
 /* ---- your own pointwise op ----
