@@ -81,7 +81,8 @@ static clef__attention call_of(clef_tensor *const *x, const clef__node *node) {
 static void slopes_of_composed(clef_tensor *const *x, const clef__node *node, clef_tensor *g, clef_tensor **dx) {
     const clef__attending *a = clef__attributes(node);
     if (a->at[CLEF__ATTENTION_KEY] >= 0) {
-        clef__refuse(node->ctx, "attention", CLEF_UNSUPPORTED, "no second derivative with dropout");
+        clef__refuse(node->ctx, "attention", CLEF_UNSUPPORTED,
+                     "no second derivative with dropout; write it with clef_matmul, clef_softmax and clef_dropout");
         return;
     }
     clef__attention call = call_of(x, node);

@@ -1,5 +1,5 @@
 /* test_orders.c — derivatives of order 3 and beyond: of every row of cl/unary.def against differences of the order below, which begin at
-   the second derivative that test_pointwise.c checks; of powers at 0; of a physics-informed net against PyTorch (expectations/pinn.def).
+   the second derivative that test_pointwise.c checks; of powers and norms at 0; of a physics-informed net against PyTorch (expectations/pinn.def).
    ctest: cost=60 */
 #include "support/numbers.h"
 
@@ -154,6 +154,34 @@ Test(orders, powers_at_0) {
         }
         clef_release(x);
         clef_release(e);
+        clef_end_step(ctx);
+    }
+}
+
+typedef enum norm { BATCH, LAYER, RMS, GROUP, NORMS } norm;
+
+static clef_tensor *normalised(norm what, clef_tensor *x, double eps) {
+    clef_tensor *mean = clef_full(ctx, CLEF_SHAPE(1), CLEF_F32, 0), *var = clef_full(ctx, CLEF_SHAPE(1), CLEF_F32, 1);
+    switch (what) {
+    case BATCH: return clef_batch_norm(x, CLEF_NONE, CLEF_NONE, clef_keep(mean), clef_keep(var), true, 0.1, eps);
+    case LAYER: return clef_layer_norm(x, 1, CLEF_NONE, CLEF_NONE, eps);
+    case RMS: return clef_rms_norm(x, 1, CLEF_NONE, eps);
+    default: return clef_group_norm(x, 1, CLEF_NONE, CLEF_NONE, eps);
+    }
+}
+
+/* Of t·d at t = 0, where all elements are equal: y = t·c·(ε + t²·v)^(-1/2) with c = d - mean, of which the third derivative is
+   -3·c·v·ε^(-3/2). */
+Test(orders, norms_of_equal_elements) {
+    static const float d[] = {1.5f, -0.25f, 0.75f, 2};
+    const double mean = 1, square = 1.71875, eps = 0.25;
+    for (norm what = BATCH; what < NORMS; what++) {
+        clef_tensor *t = parameter(clef_scalar(ctx, 0)), *x = clef_mul(t, clef_from_host(ctx, CLEF_SHAPE(1, 1, 4), CLEF_F32, d));
+        clef_tensor *y = clef_sum(clef_slice(normalised(what, x, eps), 2, 0, 1, 1), NULL, 0, false);
+        for (int k = 0; k < 3; k++) cr_assert_eq(clef_grad(y, CLEF_NONE, &t, 1, true, &y), CLEF_OK, "%s", clef_error(ctx));
+        double c = what == RMS ? d[0] : d[0] - mean, v = what == RMS ? square : square - mean * mean;
+        cr_expect_float_eq(clef_item(y), -24 * c * v, 1e-4, "norm %d: %g, not %g", what, clef_item(y), -24 * c * v);
+        clef_release(t);
         clef_end_step(ctx);
     }
 }
