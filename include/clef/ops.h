@@ -376,7 +376,8 @@ CLEF_API clef_tensor *clef_alibi_slopes(clef_context *ctx, int64_t heads);
    one before.  y [t,b,H], or [t,b,2·H] of two directions, forward first; or the same with b first.  h and c: the states after the last step,
    [layers·directions,b,H], of layer 0 forward, layer 0 backwards, layer 1 …  With lengths [b] (whole numbers; those outside 0 … t are
    taken for 0 or t) item i has lengths[i] steps: y is 0 beyond them, h and c are those of its last one, and the backwards direction
-   begins at its own end.  Gradients go to x, all weights, h0 and c0, but not a second time (CLEF_UNSUPPORTED).  Memory is O(t).  Peepholes,
+   begins at its own end.  Gradients go to x, all weights, h0 and c0; those that
+   are to be differentiated again are computed step by step in other ops, and slower.  Memory is O(t).  Peepholes,
    clip, reset_before, coupled and other activations are computed step by step in other ops: as exactly, slower, and to any derivative.
    y, h and c are temporaries, NULL on failure; pointers to those that nobody wants may be NULL. */
 /* Of one layer in one direction, as PyTorch names and orders them: w_ih [gates·H,in], w_hh [gates·H,P], b_ih and b_hh [gates·H], and of an
@@ -498,7 +499,7 @@ typedef struct clef_custom_op {
 /* forward, element by element, of 1 to 3 inputs, which broadcast and are brought to a common floating dtype.
    CLEF_INVALID for more inputs or a name that is no identifier.  Text that does not compile is CLEF_BUILD
    when the result is computed (clef_build_log has the compiler's words); a second derivative is
-   CLEF_UNSUPPORTED. */
+   CLEF_UNSUPPORTED: where one is wanted, write the function with other ops, or as a clef_kernel whose gradient is. */
 CLEF_API clef_tensor *clef_custom(const clef_custom_op *op, clef_tensor *const *x, int n);
 
 /* ---- your own op with a kernel ----

@@ -76,19 +76,17 @@ static clef__attention call_of(clef_tensor *const *x, const clef__node *node) {
                              .slopes = given[CLEF__ATTENTION_SLOPES]};
 }
 
-/* The same values in a node of their own. */
-static clef_tensor *apart(clef_tensor *x) { return clef_squeeze(clef_unsqueeze(x, 0), 0); }
-
 /* Gradients that are to be differentiated again are those of the composition, each by one input alone, also where one was made from another,
    or is the same. */
 static void slopes_of_composed(clef_tensor *const *x, const clef__node *node, clef_tensor *g, clef_tensor **dx) {
     const clef__attending *a = clef__attributes(node);
     if (a->at[CLEF__ATTENTION_KEY] >= 0) {
-        clef__refuse(node->ctx, "attention", CLEF_UNSUPPORTED, "no second derivative with dropout");
+        clef__refuse(node->ctx, "attention", CLEF_UNSUPPORTED,
+                     "no second derivative with dropout; write it with clef_matmul, clef_softmax and clef_dropout");
         return;
     }
     clef__attention call = call_of(x, node);
-    clef_tensor *own[] = {apart(x[0]), apart(x[1]), apart(x[2])};
+    clef_tensor *own[] = {clef__apart(x[0]), clef__apart(x[1]), clef__apart(x[2])};
     if (!own[0] || !own[1] || !own[2]) return;
     clef_tensor *y = clef__attention_composed(own[0], own[1], own[2], &call);
     if (y) clef__grad_between(y, g, own, 3, dx);

@@ -58,7 +58,7 @@ static void custom_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_t
 static void no_second(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted, clef_tensor **dx) {
     (void)x, (void)g, (void)wanted, (void)dx;
     clef__refuse(clef_tensor_context(y[0]), clef__node_of(y[0])->op->name, CLEF_UNSUPPORTED,
-                 "a custom op has no second derivative");
+                 "a custom op has no second derivative; write it with other ops, or as a clef_kernel whose gradient is");
 }
 
 static bool is_identifier(const char *name) {

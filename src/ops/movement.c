@@ -137,6 +137,8 @@ clef_tensor *clef_unsqueeze(clef_tensor *x, int dim) {
     return clef_reshape(x, to);
 }
 
+clef_tensor *clef__apart(clef_tensor *x) { return clef_squeeze(clef_unsqueeze(x, 0), 0); }
+
 clef_tensor *clef__per_channel(clef_tensor *v, int rank) {
     clef_shape shape = {.rank = rank};
     for (int i = 0; i < rank; i++) shape.dim[i] = i == 1 ? clef_numel(v) : 1;

@@ -3,6 +3,7 @@
 #include "kernels/args.h"
 #include "kernels/lanes.h"
 #include "norm.args"
+#include <math.h>
 
 CLEF__ARGS(normalise_rows, NORMALISE_ROWS_ARGS)
 CLEF__ARGS(differentiate_rows, DIFFERENTIATE_ROWS_ARGS)
@@ -71,7 +72,8 @@ static bool moments(clef_tensor *x, const int *dims, int n, clef_tensor **mean, 
     if (!clef__pair_of_sums(NULL, x, about, &first, &second)) return false;
     clef_tensor *off = clef_div_scalar(first, count);
     *mean = clef_add(about, off);
-    *var = clef_relu(clef_sub(clef_div_scalar(second, count), clef_square(off))); /* rounding may go below 0 */
+    /* Rounding may go below 0, but at 0 the gradient stays: it is 0 there, its own is not. */
+    *var = clef_clamp(clef_sub(clef_div_scalar(second, count), clef_square(off)), 0, INFINITY);
     return *mean && *var;
 }
 

@@ -53,6 +53,8 @@ static inline clef_shape clef__shape_of(int64_t rank, const int64_t *dim) {
 }
 /* NULL, after the line that says x has no dimension `dim`. */
 clef_tensor *clef__refuse_dim(clef_tensor *x, const char *op, int dim);
+/* The same values in a node of their own, by which a composition of x can be differentiated alone. */
+clef_tensor *clef__apart(clef_tensor *x);
 /* Sums x over what was broadcast from `shape`, giving that shape: the gradient of a broadcast. */
 clef_tensor *clef__sum_to(clef_tensor *x, clef_shape shape);
 /* x inside a block of `value`: element i of dimension d lands at start[d] + i·step[d].  The adjoint of a slice. */

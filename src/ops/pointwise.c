@@ -235,6 +235,8 @@ static void many_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_ten
         if (wanted[i]) dx[i] = clef__sum_to(row->d[i](x[0], x[1], n > 2 ? x[2] : NULL, y[0], g[0]), clef_tensor_shape(x[i]));
 }
 
+static clef_tensor *zero_like(clef_tensor *x) { return clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 0); }
+
 /* The part of max(a, b)'s gradient that goes to a: 1, 1/2 where they are equal, or 0. */
 static clef_tensor *share(clef_tensor *a, clef_tensor *b) {
     clef_dtype dtype = clef_tensor_dtype(a);
@@ -242,17 +244,18 @@ static clef_tensor *share(clef_tensor *a, clef_tensor *b) {
     return clef_sub(more, clef_mul_scalar(equal, 0.5));
 }
 
-/* d a^b / da = b·a^(b-1), which is 0 for b = 0 also where a = 0. */
+/* d a^b / da = b·a^(b-1), which is 0 for b = 0 also where a = 0: there the power is one that has finite derivatives. */
 static clef_tensor *power_da(clef_tensor *a, clef_tensor *b, clef_tensor *g) {
-    clef_tensor *slope = clef_mul(b, clef_pow(a, clef_sub_scalar(b, 1)));
-    return clef_mul(g, clef_where(clef_eq_scalar(b, 0), clef__number(clef_tensor_context(a), clef_tensor_dtype(slope), 0), slope));
+    clef_tensor *flat = clef_eq_scalar(b, 0), *zero = zero_like(b);
+    clef_tensor *power = clef_pow(a, clef_where(flat, zero, clef_sub_scalar(b, 1)));
+    return clef_mul(g, clef_mul(clef_where(flat, zero, b), power));
 }
 
-/* d a^b / db = y·log a, which is 0 where a = 0 and b ≥ 0. */
+/* d a^b / db = y·log a, which is 0 where a = 0 and b ≥ 0: there the logarithm is that of 1. */
 static clef_tensor *power_db(clef_tensor *a, clef_tensor *b, clef_tensor *y, clef_tensor *g) {
     clef_tensor *flat = clef_logical_and(clef_eq_scalar(a, 0), clef_ge_scalar(b, 0));
-    clef_tensor *slope = clef_mul(y, clef_log(a));
-    return clef_mul(g, clef_where(flat, clef__number(clef_tensor_context(a), clef_tensor_dtype(y), 0), slope));
+    clef_tensor *one = clef__number(clef_tensor_context(a), clef_tensor_dtype(a), 1);
+    return clef_mul(g, clef_mul(y, clef_log(clef_where(flat, one, a))));
 }
 
 /* g·p/(p² + q²), 0 where both are 0 or one is infinite.  Beside the larger of the two no square overflows or vanishes, and as
@@ -269,8 +272,6 @@ static clef_tensor *angle_slope(clef_tensor *p, clef_tensor *q, clef_tensor *g) 
     clef_tensor *squares = clef_where(flat, one, clef_add(clef_square(u), clef_square(v)));
     return clef_mul(g, clef_where(flat, zero, clef_div(clef_div(u, squares), scale)));
 }
-
-static clef_tensor *zero_like(clef_tensor *x) { return clef__number(clef_tensor_context(x), clef_tensor_dtype(x), 0); }
 
 static bool choose_infer(clef__call *call) {
     call->out->dtype = call->input[1]->dtype;

@@ -126,9 +126,51 @@ static bool differentiate_steps(clef_tensor *const *x, clef_tensor *const *y, cl
     return clef__apply_all(&op_recurrent_back, in, n, &back, sizeof back, out, lstm || gru ? 3 : 2);
 }
 
+/* The layer as its composition takes it, of inputs that are its own; a GRU's bias is the last part of b_hh. */
+static clef__direction direction_of(const clef__recurrence *a, clef_tensor *const *own, const optional_inputs *o) {
+    clef_shape x = clef_tensor_shape(own[0]);
+    int64_t hidden = clef_tensor_shape(own[1]).dim[1];
+    clef_tensor *bias = o->bias ? clef_pad(o->bias, (int64_t[]){2 * hidden}, (int64_t[]){0}, 0) : NULL;
+    return (clef__direction){.cell = (clef__cell)a->cell,
+                             .batch_first = a->batch_first,
+                             .backwards = a->backwards,
+                             .batch = x.dim[a->batch_first ? 0 : 1],
+                             .steps = x.dim[a->batch_first ? 1 : 0],
+                             .hidden = hidden,
+                             .w = {.w_hh = own[1], .b_hh = bias},
+                             .gates = own[0],
+                             .h0 = o->h0,
+                             .c0 = o->c0,
+                             .lengths = o->lengths};
+}
+
+/* Gradients that are to be differentiated again are those of the composition, each by one input alone, and of one output after the other:
+   g has a history of its own, in which the layer itself may be. */
+static void slopes_of_composed(clef_tensor *const *x, clef_tensor *const *g, const clef__node *node, clef_tensor **dx) {
+    const clef__recurrence *a = clef__attributes(node);
+    clef_tensor *own[2 + MOST_OPTIONAL], *wide[2 + MOST_OPTIONAL] = {NULL}, *out[CLEF__MOST_STATES];
+    int n = node->n_inputs - (a->given & CLEF__HAS_LENGTHS ? 1 : 0);
+    for (int i = 0; i < n; i++)
+        if (!(wide[i] = clef__to_wide(own[i] = clef__apart(x[i])))) return;
+    if (n < node->n_inputs) wide[n] = x[n];
+    optional_inputs o = find_optional(a, wide);
+    clef__direction d = direction_of(a, wide, &o);
+    if (!clef__recurrent_composed(&d, out)) return;
+    for (int k = 0; k < clef__recurrent_states(&d); k++) {
+        clef_tensor *of_one[2 + MOST_OPTIONAL];
+        if (!g[k] || clef__grad_between(out[k], clef__to_wide(g[k]), own, n, of_one) != CLEF_OK) continue;
+        for (int i = 0; i < n; i++)
+            if (of_one[i]) dx[i] = dx[i] ? clef_add(dx[i], of_one[i]) : of_one[i];
+    }
+}
+
 static void gradient_recurrent(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                                clef_tensor **dx) {
     const clef__recurrence *a = clef__attributes(clef__node_of(y[0]));
+    if (clef_grad_enabled(clef__node_of(y[0])->ctx)) {
+        slopes_of_composed(x, g, clef__node_of(y[0]), dx);
+        return;
+    }
     optional_inputs o = find_optional(a, x);
     clef_tensor *out[3];
     if (!differentiate_steps(x, y, g, a, &o, out)) return;
@@ -147,14 +189,6 @@ static void gradient_recurrent(clef_tensor *const *x, clef_tensor *const *y, cle
     }
 }
 
-/* A second derivative would need what these steps computed on the way. */
-static void refuse_second(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
-                          clef_tensor **dx) {
-    (void)y, (void)g, (void)wanted, (void)dx;
-    clef__refuse(clef_tensor_context(x[0]), "recurrent", CLEF_UNSUPPORTED,
-                 "gradients of recurrent layers cannot be differentiated again; write the steps in other ops");
-}
-
 static const clef_op op_recurrent = {.name = "recurrent",
                                      .kind = CLEF__KERNEL,
                                      .infer = infer_recurrent,
@@ -164,7 +198,6 @@ static const clef_op op_recurrent = {.name = "recurrent",
 static const clef_op op_recurrent_back = {.name = "recurrent_back",
                                           .kind = CLEF__KERNEL,
                                           .infer = infer_recurrent_back,
-                                          .gradient = refuse_second,
                                           .strategies = clef__recurrent_back_strategies,
                                           .cost = cost_recurrent};
 

@@ -192,6 +192,60 @@ Test(recurrent, options_on_another_device_give_the_same_bits) {
     clef_close(ctx);
 }
 
+/* ---- gradients that are differentiated again ---- */
+
+/* The gradients of the sum of squares of all inputs' gradients, n numbers of each input. */
+static void differentiate_twice(int cell, const clef_recurrent_options *o, clef_dtype dtype, float **out, int64_t *lengths) {
+    clef_tensor *in[INPUTS], *y[OUTPUTS], *slope[INPUTS], *penalty = NULL;
+    make_inputs(cell, dtype, in);
+    cr_assert_eq(run_cell(cell, in, o, RUNS, y), CLEF_OK, "%s", clef_error(ctx));
+    clef_tensor *loss = clef_sum(clef_sin(y[0]), NULL, 0, false);
+    for (int k = 1; k < (cell == LSTM ? 3 : 2); k++) loss = clef_add(loss, clef_sum(clef_sin(y[k]), NULL, 0, false));
+    cr_assert_eq(clef_grad(loss, CLEF_NONE, in, INPUTS, true, slope), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < INPUTS; i++) {
+        clef_tensor *square = clef_sum(clef_square(clef_to(slope[i], CLEF_F32)), NULL, 0, false);
+        penalty = penalty ? clef_add(penalty, square) : square;
+    }
+    cr_assert_eq(clef_grad(penalty, CLEF_NONE, in, INPUTS, false, slope), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < INPUTS; i++) {
+        lengths[i] = clef_numel(in[i]);
+        out[i] = malloc((size_t)lengths[i] * sizeof **out);
+        clef_read(clef_to(slope[i], CLEF_F32), out[i], (size_t)lengths[i] * sizeof **out);
+        clef_release(in[i]);
+    }
+    clef_end_step(ctx);
+}
+
+static void compare_twice(int cell, bool with_lengths, clef_dtype dtype, double bound) {
+    static const int32_t steps[ITEMS] = {6, 2, 0, 5, 1};
+    clef_tensor *length = clef_keep(clef_from_host(ctx, CLEF_SHAPE(ITEMS), CLEF_I32, steps));
+    clef_recurrent_options o = {.bidirectional = true, .lengths = with_lengths ? length : NULL}, by_steps = o;
+    by_steps.clip = 1e30; /* which no kernel knows */
+    float *have[INPUTS], *want[INPUTS];
+    int64_t lengths[INPUTS];
+    differentiate_twice(cell, &o, dtype, have, lengths);
+    differentiate_twice(cell, &by_steps, CLEF_F32, want, lengths);
+    for (int i = 0; i < INPUTS; i++) {
+        double largest = 0, error = 0;
+        for (int64_t k = 0; k < lengths[i]; k++) {
+            largest = fmax(largest, fabs(want[i][k]));
+            error = fmax(error, fabs(have[i][k] - want[i][k]));
+        }
+        cr_expect(error <= bound * largest && (largest > 0 || (i == C0 && cell != LSTM)), "%s of %s, input %d: %g away of %g",
+                  names[cell], clef_dtype_name(dtype), i, error, largest);
+        free(have[i]);
+        free(want[i]);
+    }
+    clef_release(length);
+}
+
+Test(recurrent, second_derivatives_are_those_of_steps) {
+    ctx = open_or_skip(&(clef_options){.seed = 1, .eager = true}); /* kernels of single ops, which all cells share */
+    for (int cell = 0; cell < CELLS; cell++) compare_twice(cell, cell != RNN, CLEF_F32, 1e-5);
+    if (!few_kernels()) compare_twice(LSTM, false, CLEF_F16, 1e-2);
+    close_clean(ctx);
+}
+
 /* ---- memory ---- */
 
 static clef_plan_size training_size(clef_module *net, int64_t steps) {
