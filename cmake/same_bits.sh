@@ -25,7 +25,7 @@ build_one() {
     {
         cmake -S "$2" -B "$place/$1" -DCMAKE_BUILD_TYPE=Release -DCLEF_TESTS=OFF -DCLEF_TOOLS=OFF -DCLEF_EXAMPLES=OFF -DCLEF_BENCH=OFF &&
             cmake --build "$place/$1" -j "$jobs" &&
-            cc -std=c11 -O1 -I"$2/include" -I"$place/$1/include" -I"$2/src" -I"$2/cl" "$program" "$place/$1/libclef.a" \
+            cc -std=c11 -O1 -I"$2/include" -I"$place/$1/include" -I"$2/src" -I"$2/cl" -I"${program%/bits/*}" "$program" "$place/$1/libclef.a" \
                 -o "$place/$1/graphs" -lOpenCL -lm -lpthread -ldl
     } >"$place/$1-build.log" 2>&1 || { cat "$place/$1-build.log"; echo "same_bits.sh: $1 does not build" >&2; exit 2; }
 }
