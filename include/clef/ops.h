@@ -376,9 +376,9 @@ CLEF_API clef_tensor *clef_alibi_slopes(clef_context *ctx, int64_t heads);
    one before.  y [t,b,H], or [t,b,2·H] of two directions, forward first; or the same with b first.  h and c: the states after the last step,
    [layers·directions,b,H], of layer 0 forward, layer 0 backwards, layer 1 …  With lengths [b] (whole numbers; those outside 0 … t are
    taken for 0 or t) item i has lengths[i] steps: y is 0 beyond them, h and c are those of its last one, and the backwards direction
-   begins at its own end.  Gradients go to x, all weights, h0 and c0; those that
-   are to be differentiated again are computed step by step in other ops, and slower.  Memory is O(t).  Peepholes,
-   clip, reset_before, coupled and other activations are computed step by step in other ops: as exactly, slower, and to any derivative.
+   begins at its own end.  Gradients go to x, all weights, h0 and c0.  Memory is O(t).  Peepholes, clip,
+   reset_before, coupled, other activations, and gradients that are to be differentiated again (to any order) are computed step by step in
+   other ops: as exactly, but slower.
    y, h and c are temporaries, NULL on failure; pointers to those that nobody wants may be NULL. */
 /* Of one layer in one direction, as PyTorch names and orders them: w_ih [gates·H,in], w_hh [gates·H,P], b_ih and b_hh [gates·H], and of an
    LSTM w_hr [P,H], its projection, and w_peep [3·H], its peepholes; all but w_ih and w_hh NULL or CLEF_NONE where there is none.  Without

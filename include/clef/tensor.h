@@ -182,7 +182,7 @@ CLEF_API clef_tensor *clef_grad_of(const clef_tensor *leaf);
 CLEF_API clef_status clef_set_grad(clef_tensor *leaf, clef_tensor *grad);
 /* Σ grad · dy / d x[i] as temporaries into dx[i] (zeros where y does not depend on x[i]), leaving leaf
    gradients alone.  grad CLEF_NONE: 1, for a y of one element.  With create_graph the results can be
-   differentiated again.  Fails as clef_backward, with NULL in all of dx.
+   differentiated again, and so on to any order.  Fails as clef_backward, with NULL in all of dx.
        clef_tensor *dx; clef_grad(y, CLEF_NONE, &x, 1, false, &dx);  */
 CLEF_API clef_status clef_grad(clef_tensor *y, clef_tensor *grad, clef_tensor *const *x, int n, bool create_graph,
                                clef_tensor **dx);

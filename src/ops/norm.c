@@ -72,7 +72,7 @@ static bool moments(clef_tensor *x, const int *dims, int n, clef_tensor **mean, 
     if (!clef__pair_of_sums(NULL, x, about, &first, &second)) return false;
     clef_tensor *off = clef_div_scalar(first, count);
     *mean = clef_add(about, off);
-    /* Rounding may go below 0, but at 0 the gradient stays: it is 0 there, its own is not. */
+    /* Rounding may go below 0.  At 0 the gradient passes: it is 0 there, but its own gradient is not. */
     *var = clef_clamp(clef_sub(clef_div_scalar(second, count), clef_square(off)), 0, INFINITY);
     return *mean && *var;
 }

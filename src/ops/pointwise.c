@@ -11,15 +11,15 @@ typedef enum domain { NUMBER, FLOAT, ROUND, FLOAT_TEST, NUMBER_TEST, COMPARE, LO
 static bool is(const char *text, const char *word) { return strcmp(text, word) == 0; }
 
 /* ---- the third derivatives of cl/unary.def, what they have in common ----
-   Each is a sum of factors that stay finite where the exponential in it has become 0, so that neither a product nor one of its own
-   derivatives is 0 times infinity.  Every order is finite where it is in the mathematics, up to squares that overflow. */
+   Each is a sum of products whose factors stay finite where an exponential among them has become 0, so that neither it nor one of its own
+   derivatives is 0 times infinity. */
 
 typedef struct unary_row unary_row;
 
 /* f'(x), whose own derivatives are f'' and so on. */
 static clef_tensor *slope(const unary_row *row, clef_tensor *x);
 
-/* g·r³·(a + b·r²): of functions whose first derivative is r = 1/√(±1 ± x²), in terms of r alone, as x² would overflow. */
+/* g·r³·(a + b·r²): of functions whose first derivative is r = ±1/√(±1 ± x²), in terms of r alone, as x² would overflow. */
 static clef_tensor *root_third(clef_tensor *r, clef_tensor *g, double a, double b) {
     clef_tensor *square = clef_square(r);
     return clef_mul(clef_mul(g, clef_mul(r, square)), clef_add_scalar(clef_mul_scalar(square, b), a));
@@ -83,8 +83,8 @@ static clef_tensor *mish_third(clef_tensor *x, clef_tensor *g) {
     clef_tensor *k = clef_sub(less, clef_mul_scalar(clef_mul(t, m), 2));
     clef_tensor *k1 =
         clef_mul(m, clef_add(clef_mul(less, clef_add_scalar(clef_mul_scalar(t, 2), 1)), clef_mul_scalar(clef_mul(u, m), 2)));
-    clef_tensor *slope = clef_mul(g, clef_mul(u, m));
-    return clef_add(clef_mul_scalar(clef_mul(slope, k), 3), clef_mul(clef_mul(slope, x), clef_sub(clef_square(k), k1)));
+    clef_tensor *factor = clef_mul(g, clef_mul(u, m));
+    return clef_add(clef_mul_scalar(clef_mul(factor, k), 3), clef_mul(clef_mul(factor, x), clef_sub(clef_square(k), k1)));
 }
 
 /* ---- unary ---- */
