@@ -57,7 +57,7 @@ CLEF_API clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, boo
    is not positive. */
 CLEF_API clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool keep);
 /* Σ a·b / (max(‖a‖, eps) · max(‖b‖, eps)) along dim, the cosine of the angle between a and b, which broadcast: CLEF_SHAPE if they do
-   not.  dim counts in the broadcast shape.  Of nothing, or where one is 0, it is 0.  CLEF_INVALID unless eps ≥ 0; PyTorch's is 1e-8.
+   not.  dim counts in the broadcast shape.  Of nothing it is 0, and where one is 0 and eps is not.  CLEF_INVALID unless eps ≥ 0; PyTorch's is 1e-8.
        clef_cosine_similarity(a, b, -1, 1e-8)   [n,d] and [n,d] → [n]  */
 CLEF_API clef_tensor *clef_cosine_similarity(clef_tensor *a, clef_tensor *b, int dim, double eps);
 /* Index (i64) of the first largest element along dim; a NaN counts as the largest.  CLEF_SHAPE if there is
@@ -155,7 +155,7 @@ CLEF_API clef_tensor *clef_one_hot(clef_tensor *index, int64_t classes);
        clef_cumsum(x, 1)   [[1,2,3]] → [[1,3,6]]  */
 CLEF_API clef_tensor *clef_cumsum(clef_tensor *x, int dim);
 /* y[j] = x[0] · … · x[j] along dim; else as clef_cumsum.  The gradient is right with zeros too.  Where it is differentiated again, of
-   more than 1024 factors none may be 0.
+   more than 1024 factors none may be 0, nor of n where x has more than 2^26/n elements; else that takes n numbers for each.
        clef_cumprod(x, 1)   [[1,2,3]] → [[1,2,6]]  */
 CLEF_API clef_tensor *clef_cumprod(clef_tensor *x, int dim);
 /* The elements along dim in ascending (or descending) order, and where they were: values[j] = x[indices[j]], indices i64.  Equal

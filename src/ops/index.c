@@ -15,6 +15,7 @@ CLEF__ARGS(add_rows, ADD_ROWS_ARGS)
 
 typedef struct index_attributes {
     int64_t dim, rows; /* rows: along dim of the result, in index_add */
+    int64_t replaces;  /* of extremes: x itself does not count where numbers come */
 } index_attributes;
 
 static const index_attributes *attributes_of(const clef__node *node) { return clef__attributes(node); }
@@ -209,7 +210,9 @@ static void extreme_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_
     clef_tensor *wide = clef__to_wide(g[0]);
     if (!wide) return;
     clef_dtype dtype = clef_tensor_dtype(x[0]), joined = clef_tensor_dtype(wide);
-    clef_tensor *own = clef_to(clef_eq(x[0], y[0]), joined), *placed = clef_to(clef_eq(x[2], clef_gather(y[0], d, x[1])), joined);
+    clef_tensor *own = clef_to(clef_eq(x[0], y[0]), joined);
+    if (attributes_of(clef__node_of(y[0]))->replaces) own = clef_scatter_value(own, d, x[1], 0);
+    clef_tensor *placed = clef_to(clef_eq(x[2], clef_gather(y[0], d, x[1])), joined);
     clef_tensor *share = clef_div(wide, clef_scatter_add(own, d, x[1], placed));
     if (wanted[0]) dx[0] = clef_to(clef_mul(own, share), dtype);
     if (wanted[2]) dx[2] = clef_to(clef_mul(placed, clef_gather(share, d, x[1])), dtype);
@@ -243,8 +246,9 @@ static bool scatter_takes(clef_tensor *x, int dim, clef_tensor **index, clef_ten
 
 /* The canonical form wants index and x of equal size outside d: otherwise the corner of x is scattered into, and put back. */
 static clef_tensor *scatter_corner(clef_tensor *x, clef_tensor *part, int d, clef_tensor *index, clef_tensor *src) {
-    clef_tensor *sums = clef_scatter_add(clef_zeros_like(part), d, index, src);
-    return clef_add(x, clef__into_window(sums, clef_tensor_shape(x), corner_start, corner_step, 0));
+    clef_tensor *sums = clef_scatter_add(clef_zeros_like(clef__to_wide(part)), d, index, clef__to_wide(src));
+    clef_tensor *all = clef_add(clef__to_wide(x), clef__into_window(sums, clef_tensor_shape(x), corner_start, corner_step, 0));
+    return clef_to(all, clef_tensor_dtype(x));
 }
 
 clef_tensor *clef__scatter_add(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
@@ -265,7 +269,8 @@ clef_tensor *clef_scatter_add(clef_tensor *x, int dim, clef_tensor *index, clef_
 }
 
 /* An index that is smaller than x outside d goes on as -1, which places nothing. */
-static clef_tensor *place(const clef_op *op, const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
+static clef_tensor *place(const clef_op *op, const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src,
+                          bool replaces) {
     int d;
     clef_shape reached;
     if (!scatter_takes(x, dim, &index, src, name, &d) || !find_corner(x, d, index, name, &reached)) return NULL;
@@ -278,16 +283,17 @@ static clef_tensor *place(const clef_op *op, const char *name, clef_tensor *x, i
         index = clef__into_window(index, full, corner_start, corner_step, -1);
         src = clef__into_window(src, full, corner_start, corner_step, 0);
     }
-    index_attributes a = {.dim = d};
+    index_attributes a = {.dim = d, .replaces = replaces};
     return clef__apply(op, (clef_tensor *[]){x, index, src}, 3, &a, sizeof a);
 }
 
 clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
-    return place(&op_scatter, name, x, dim, index, src);
+    return place(&op_scatter, name, x, dim, index, src, true);
 }
 
-clef_tensor *clef__scatter_extreme(const char *name, bool largest, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
-    return place(largest ? &op_scatter_max : &op_scatter_min, name, x, dim, index, src);
+clef_tensor *clef__scatter_extreme(const char *name, bool largest, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src,
+                                   bool replaces) {
+    return place(largest ? &op_scatter_max : &op_scatter_min, name, x, dim, index, src, replaces);
 }
 
 clef_tensor *clef_scatter(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {

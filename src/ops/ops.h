@@ -26,8 +26,10 @@ bool clef__is_fraction(double value);
 /* clef_scatter and clef_scatter_add in the name of another op. */
 clef_tensor *clef__scatter_add(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
 clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
-/* The same with the largest, or the smallest, of what is there and what comes. */
-clef_tensor *clef__scatter_extreme(const char *name, bool largest, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src);
+/* The same with the largest, or the smallest, of what is there and what comes; replaces: what is there changes no result where something
+   comes, and has no part in its gradient. */
+clef_tensor *clef__scatter_extreme(const char *name, bool largest, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src,
+                                   bool replaces);
 
 /* ---- sources on the device of x (random.c) ---- */
 /* 0, 1, … n − 1. */

@@ -280,12 +280,21 @@ static clef_tensor *length(clef_tensor *x, int64_t mask) {
     return clef_mul(top, root(sum_over(clef_square(clef_div(x, top)), mask)));
 }
 
+/* 2⁻⁴⁰ where numbers are so large that sums of them may overflow, else 1. */
+static clef_tensor *room_for_sums(clef_tensor *x, int64_t mask) {
+    clef_context *ctx = clef_tensor_context(x);
+    clef_dtype dtype = clef_tensor_dtype(x);
+    return clef_where(clef_gt_scalar(scale_of(x, mask), 1e25), clef__number(ctx, dtype, 0x1p-40), clef__number(ctx, dtype, 1));
+}
+
 clef_tensor *clef_std(clef_tensor *x, const int *dims, int n, bool keep, int correction) {
     int64_t mask = dims_mask(x, "std", dims, n);
     if (mask < 0) return NULL;
-    clef_tensor *far = length(centred(clef__to_wide(x), mask), mask);
-    return clef_to(drop_dims(clef_div_scalar(far, sqrt(freedom(x, mask, correction))), mask, keep),
-                   clef_tensor_dtype(clef__to_float(x)));
+    clef_tensor *wide = clef__to_wide(x);
+    if (!wide) return NULL;
+    clef_tensor *room = room_for_sums(wide, mask), *far = length(centred(clef_mul(wide, room), mask), mask);
+    clef_tensor *deviation = clef_div(clef_div_scalar(far, sqrt(freedom(x, mask, correction))), room);
+    return clef_to(drop_dims(deviation, mask, keep), clef_tensor_dtype(clef__to_float(x)));
 }
 
 clef_tensor *clef_cosine_similarity(clef_tensor *a, clef_tensor *b, int dim, double eps) {

@@ -11,7 +11,7 @@ typedef struct scan_attributes {
     int64_t dim, reverse; /* reverse: sums begin at the last element */
 } scan_attributes;
 
-enum { CHUNK = 1024 }; /* of cl/scan.cl */
+enum { CHUNK = 1024 }; /* of sums */
 
 static const clef_op op_cumprod;
 
@@ -35,20 +35,23 @@ static void begin_scan(const clef__lowering *lw, const char *kernel, clef__opera
 /* y := x scanned along n, both [outer, n, inner] in memory; so are the sums of chunks, with fewer n. */
 static void scan_levels(const clef__lowering *lw, clef__operand x, clef__operand y, clef__axes axes, int64_t reverse) {
     clef__operand sums = y; /* not read */
-    int64_t chunks = clef__ceil_div(axes.n, CHUNK);
-    clef__units units = clef__lower_units(lw, axes.outer * chunks * axes.inner, clef__smaller(axes.n, CHUNK));
+    int64_t length = clef__lower_node(lw)->op == &op_cumprod ? clef__larger(axes.n, 1) : CHUNK,
+            chunks = clef__ceil_div(axes.n, length);
+    clef__units units = clef__lower_units(lw, axes.outer * chunks * axes.inner, clef__smaller(axes.n, length));
     if (chunks > 1) {
         clef_dtype wide = y.dtype == CLEF_F16 || y.dtype == CLEF_BF16 ? CLEF_F32 : y.dtype;
         clef__operand each = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
         begin_scan(lw, "sum_chunks", x, y.dtype);
-        sum_chunks_args args = {.x = x, .sums = each, .reverse = reverse, .n = axes.n, .inner = axes.inner, .units = units};
+        sum_chunks_args args = {
+            .x = x, .sums = each, .reverse = reverse, .n = axes.n, .length = length, .inner = axes.inner, .units = units};
         pass_sum_chunks(lw, &args);
         clef__launch_end_units(lw, units);
         sums = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
         scan_levels(lw, each, sums, (clef__axes){axes.outer, chunks, axes.inner}, 0);
     }
     begin_scan(lw, "scan_chunks", x, y.dtype);
-    scan_chunks_args args = {.x = x, .sums = sums, .y = y, .reverse = reverse, .n = axes.n, .inner = axes.inner, .units = units};
+    scan_chunks_args args = {
+        .x = x, .sums = sums, .y = y, .reverse = reverse, .n = axes.n, .length = length, .inner = axes.inner, .units = units};
     pass_scan_chunks(lw, &args);
     clef__launch_end_units(lw, units);
 }
@@ -110,14 +113,15 @@ static clef_tensor *product_slopes_composed(clef_tensor *x, clef_tensor *g, int 
     return clef_transpose(clef_reshape(clef_sum(each, (int[]){2}, 1, false), moved), dim, last);
 }
 
-enum { MOST_FACTORS = 1024 };
+enum { MOST_FACTORS = 1024, MOST_PRODUCTS = 1 << 26 }; /* of a row; in memory at a time */
 
 static void product_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                              clef_tensor **dx) {
     (void)wanted;
     int64_t dim = ((const scan_attributes *)clef__attributes(clef__node_of(y[0])))->dim, n = clef_tensor_shape(x[0]).dim[dim];
     clef_tensor *factors = clef__to_wide(x[0]), *dy = clef__to_wide(g[0]);
-    bool composed = clef_grad_enabled(clef_tensor_context(x[0])) && n <= MOST_FACTORS && clef_numel(x[0]) > 0;
+    int64_t all = clef_numel(x[0]);
+    bool composed = clef_grad_enabled(clef_tensor_context(x[0])) && n <= MOST_FACTORS && all > 0 && all * n <= MOST_PRODUCTS;
     clef_tensor *slopes = composed ? product_slopes_composed(factors, dy, (int)dim) : product_slopes(factors, dy, dim);
     dx[0] = clef_to(slopes, clef_tensor_dtype(x[0]));
 }

@@ -25,11 +25,11 @@ static clef_tensor *scatter_mean(clef_tensor *x, int dim, clef_tensor *index, cl
     clef_dtype dtype = clef_tensor_dtype(x), wide = clef__is_float(dtype) ? clef_tensor_dtype(clef__to_wide(x)) : CLEF_I64;
     clef_context *ctx = clef_tensor_context(x);
     int device = clef_tensor_device(x);
-    clef_tensor *start = clef__constant(ctx, clef_tensor_shape(x), wide, device, include_self),
-                *one = clef__constant(ctx, clef_tensor_shape(index), wide, device, 1);
+    clef_tensor *start = clef__constant(ctx, clef_tensor_shape(x), CLEF_I64, device, include_self),
+                *one = clef__constant(ctx, clef_tensor_shape(index), CLEF_I64, device, 1);
     clef_tensor *sum = clef__scatter_add(name, clef_to(x, wide), dim, index, clef_to(src, wide));
     clef_tensor *count = clef_maximum_scalar(clef__scatter_add(name, start, dim, index, one), 1);
-    return clef_to(clef__is_float(dtype) ? clef_div(sum, count) : clef_floor_divide(sum, count), dtype);
+    return clef_to(clef__is_float(dtype) ? clef_div(sum, clef_to(count, wide)) : clef_floor_divide(sum, count), dtype);
 }
 
 clef_tensor *clef_scatter_reduce(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src, clef_scatter_reduction reduction,
@@ -43,7 +43,7 @@ clef_tensor *clef_scatter_reduce(clef_tensor *x, int dim, clef_tensor *index, cl
     x = clef_to(x, dtype), src = clef_to(src, dtype);
     if (!include_self && x) x = cleared(x, dim, index, of_nothing(reduction, dtype));
     if (!x || !src) return NULL;
-    if (extreme) return clef__scatter_extreme(name, reduction == CLEF_SCATTER_MAX, x, dim, index, src);
+    if (extreme) return clef__scatter_extreme(name, reduction == CLEF_SCATTER_MAX, x, dim, index, src, !include_self);
     return reduction == CLEF_SCATTER_MEAN ? scatter_mean(x, dim, index, src, include_self)
                                           : clef__scatter_add(name, x, dim, index, src);
 }

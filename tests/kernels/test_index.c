@@ -225,6 +225,33 @@ Test(index, equal_extremes) {
     clef_close(ctx);
 }
 
+/* All that comes is what stands for nothing: what does not count has no share. */
+Test(index, extremes_of_infinity) {
+    clef_context *ctx = open_seeded(1);
+    for (int least = 0; least < 2; least++) {
+        double end = least ? INFINITY : -INFINITY;
+        clef_tensor *x = parameter(tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, (double[]){5, 6})),
+                    *src = parameter(tensor_of(ctx, CLEF_SHAPE(2), CLEF_F32, (double[]){end, end})), *d[2];
+        clef_tensor *y = clef_scatter_reduce(x, 0, clef_zeros(ctx, CLEF_SHAPE(2), CLEF_I32), src,
+                                             least ? CLEF_SCATTER_MIN : CLEF_SCATTER_MAX, false);
+        cr_assert(clef_grad(y, clef_full(ctx, CLEF_SHAPE(2), CLEF_F32, 12), (clef_tensor *[]){x, src}, 2, false, d) == CLEF_OK);
+        expect_numbers(d[0], (double[]){0, 12}, 0, 0, "gradient of x");
+        expect_numbers(d[1], (double[]){6, 6}, 0, 0, "gradient of src");
+        clef_release(x), clef_release(src);
+    }
+    clef_close(ctx);
+}
+/* Sums of f16 that pass its largest number on the way, beside a column that no index names and without one. */
+Test(index, sums_of_halves_in_a_corner) {
+    clef_context *ctx = open_seeded(1);
+    for (int columns = 1; columns < 3; columns++) {
+        clef_tensor *x = tensor_of(ctx, CLEF_SHAPE(1, columns), CLEF_F16, (double[]){-60000, -60000}),
+                    *src = tensor_of(ctx, CLEF_SHAPE(2, 1), CLEF_F16, (double[]){50000, 50000});
+        clef_tensor *y = clef_scatter_add(x, 0, clef_zeros(ctx, CLEF_SHAPE(2, 1), CLEF_I32), src);
+        expect_numbers(y, (double[]){39968, -60000}, 0, 0, "sums");
+    }
+    clef_close(ctx);
+}
 Test(index, scatter_reduce_and_index_add_refuse) {
     clef_context *ctx = open_seeded(1);
     clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(3, 2), CLEF_F32), *at = clef_zeros(ctx, CLEF_SHAPE(4, 2), CLEF_I64),

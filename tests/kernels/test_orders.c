@@ -139,6 +139,20 @@ Test(orders, none_is_nan_far_from_0) {
 }
 
 /* x^n has a derivative that is not 0 at 0: the n-th, whether n is a number or a tensor.  What goes through log 0 is 0. */
+/* Their squares are 0 in f32; x·log x has the second derivative 1/x. */
+Test(orders, logarithms_of_tiny_numbers) {
+    clef_tensor *(*const logs[])(clef_tensor *) = {clef_log, clef_log2, clef_log10};
+    const double scale[] = {1, 1.4426950408889634, 0.4342944819032518};
+    for (int i = 0; i < 3; i++) {
+        clef_tensor *x = parameter(clef_full(ctx, CLEF_SCALAR, CLEF_F32, 1e-30)), *y = clef_mul(x, logs[i](x));
+        for (int k = 0; k < 2; k++) cr_assert_eq(clef_grad(y, CLEF_NONE, &x, 1, true, &y), CLEF_OK, "%s", clef_error(ctx));
+        double have = clef_item(y), want = scale[i] * 1e30;
+        cr_expect(fabs(have - want) <= 1e-5 * want, "%s: %g, not %g", i == 0 ? "log" : i == 1 ? "log2" : "log10", have, want);
+        clef_release(x);
+        clef_end_step(ctx);
+    }
+}
+
 Test(orders, powers_at_0) {
     for (int n = 0; n < ORDERS; n++) {
         clef_tensor *x = parameter(clef_scalar(ctx, 0)), *e = parameter(clef_scalar(ctx, n));

@@ -468,6 +468,9 @@ Test(reduce, standard_deviation) {
     cr_assert(clef_grad(y, CLEF_NONE, &p, 1, false, &d) == CLEF_OK, "%s", clef_error(ctx));
     expect_numbers(y, (double[]){3e-30}, 0, 1e-6, "small");
     expect_numbers(d, (double[]){0.5, -0.5, 0}, 1e-6, 0, "gradient of small numbers");
+    double largest[] = {3e38, -3e38, 3e38, -3e38};
+    expect_numbers(clef_std(tensor_of(ctx, CLEF_SHAPE(4), CLEF_F32, largest), NULL, 0, false, 0), (double[]){3e38}, 0, 1e-6,
+                   "largest");
     cr_expect(isnan(clef_item(clef_std(clef_ones(ctx, CLEF_SHAPE(1), CLEF_F32), NULL, 0, false, 1))), "0 / 0");
     cr_expect_eq(clef_item(clef_std(p, NULL, 0, false, 3)), INFINITY);
     cr_expect_eq(clef_tensor_dtype(clef_std(clef_ones(ctx, CLEF_SHAPE(2), CLEF_U8), NULL, 0, false, 0)), CLEF_F32);

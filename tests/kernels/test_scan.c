@@ -214,6 +214,26 @@ Test(scan, products_and_zeros) {
     clef_close(ctx);
 }
 
+/* A part of a row by itself overflows, or vanishes, where the product of all before it and it does neither. */
+Test(scan, products_whose_parts_overflow) {
+    enum { N = 3000, AT = 1024, MOST = 40 };
+    static const struct {
+        double first, factor;
+        int count;
+    } rows[] = {{0, 2, MOST}, {1e-30, 100, 20}, {1e30, 0.01, 25}};
+    clef_context *ctx = open_seeded(1);
+    for (int i = 0; i < 3; i++) {
+        double *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
+        for (int k = 0; k < N; k++) x[k] = k == 0 ? rows[i].first : k >= AT && k < AT + rows[i].count ? rows[i].factor : 1;
+        if (i == 0)
+            for (int k = AT; k < N; k++) x[k] = 2;
+        for (int k = 0; k < N; k++) y[k] = x[k] * (k ? y[k - 1] : 1);
+        expect_numbers(clef_cumprod(tensor_of(ctx, CLEF_SHAPE(N), CLEF_F32, x), 0), y, 0, 1e-4, "cumprod");
+        free(x), free(y);
+    }
+    clef_close(ctx);
+}
+
 Test(scan, products_of_whole_numbers) {
     clef_context *ctx = open_seeded(1);
     clef_tensor *bytes = clef_to(clef_full(ctx, CLEF_SHAPE(9), CLEF_F32, 255), CLEF_U8),
