@@ -131,9 +131,11 @@ clef_status clef__averaged_update_if(clef_averaged *a, clef_tensor *gate) {
                           "clef_averaged_use(averaged, false)");
     clef_status status = clef_error_status(a->ctx);
     double keep = a->updates == 0 ? 0 : a->o.decay > 0 ? a->o.decay : (double)a->updates / (double)(a->updates + 1);
+    uint64_t made = clef__handles_made(a->ctx);
     for (CLEF_NO_GRAD(a->ctx))
         for (int i = 0; i < a->n && !status; i++) status = update_one(&a->average[i], keep, gate);
     if (!status) status = compute(a, false);
+    clef__drop_since(a->ctx, made);
     if (!status) a->updates++;
     return status;
 }
@@ -154,7 +156,7 @@ static clef_status give_back(clef_averaged *a) {
         average *v = &a->average[i];
         clef_status given = v->aside ? clef_assign(v->parameter, v->aside) : CLEF_OK;
         if (!status) status = given;
-        clef_release(v->aside);
+        clef__release_now(v->aside);
         v->aside = NULL;
     }
     a->used = false;
@@ -176,10 +178,12 @@ clef_status clef_averaged_use(clef_averaged *averaged, bool use) {
     if (!a) return CLEF_INVALID;
     if (a->used == use) return clef_error_status(a->ctx);
     clef_status status = CLEF_OK;
+    uint64_t made = clef__handles_made(a->ctx);
     for (CLEF_NO_GRAD(a->ctx)) {
         status = use ? take_averages(a) : give_back(a);
         if (!use && !status) status = compute(a, true);
     }
+    clef__drop_since(a->ctx, made);
     return status;
 }
 

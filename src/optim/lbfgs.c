@@ -107,7 +107,7 @@ clef_lbfgs *clef_lbfgs_new(clef_module *module, const clef_lbfgs_options *option
 static void hold(clef_tensor **held, clef_tensor *t) {
     clef_tensor *former = *held;
     *held = clef_keep(t);
-    clef_release(former);
+    clef__release_now(former);
 }
 
 static clef_tensor *number(const clef_lbfgs *o, double value) { return clef__number(o->ctx, o->dtype, value); }
@@ -198,11 +198,13 @@ static clef_status read_point(const run *r, double t, clef__line_point *p) {
 static clef_status evaluate(void *user, double t, clef__line_point *point) {
     const run *r = user;
     uint64_t made = clef__handles_made(r->o->ctx);
+    int wanted = clef__results_wanted(r->o->ctx);
     clef__line_point p = {0};
     clef_status status = move(r->o, t);
     if (!status) status = read_point(r, t, &p);
     if (!status) clef__hold_point(point, &p);
     clear_gradients(r->o);
+    clef__want_first(r->o->ctx, wanted); /* what the step's end need not compute holds no memory until then */
     clef__drop_since(r->o->ctx, made);
     return status;
 }
@@ -212,8 +214,8 @@ static clef_status evaluate(void *user, double t, clef__line_point *point) {
 /* The oldest makes room for it. */
 static clef_status add_pair(clef_lbfgs *o, pair new) {
     if (o->pairs == o->o.history) {
-        clef_release(o->pair[0].s);
-        clef_release(o->pair[0].y);
+        clef__release_now(o->pair[0].s);
+        clef__release_now(o->pair[0].y);
         memmove(o->pair, o->pair + 1, (size_t)--o->pairs * sizeof *o->pair);
     }
     if (!clef__grow(&o->pair, o->pairs, &o->capacity, sizeof *o->pair))
@@ -346,6 +348,14 @@ static clef_status minimize(const run *r, double *loss, clef__line_point *now) {
     return status;
 }
 
+/* The parameters are where the last line began. */
+static clef_status put_back(const clef_lbfgs *o) {
+    uint64_t made = clef__handles_made(o->ctx);
+    clef_status placed = o->x ? move(o, 0) : CLEF_OK, computed = clef_eval_all(o->parameter, o->n);
+    clef__drop_since(o->ctx, made);
+    return placed ? placed : computed;
+}
+
 /* After a failure the parameters are where the last step that was taken led. */
 clef_status clef_lbfgs_step(clef_lbfgs *lbfgs, clef_closure_fn closure, void *user, double *loss) {
     clef_lbfgs *o = lbfgs;
@@ -356,11 +366,11 @@ clef_status clef_lbfgs_step(clef_lbfgs *lbfgs, clef_closure_fn closure, void *us
     clef__line_point now = {0};
     bool was = clef_set_grad_enabled(o->ctx, false);
     clef_status status = minimize(&r, loss, &now);
-    clef_status placed = o->x ? move(o, 0) : CLEF_OK, computed = clef_eval_all(o->parameter, o->n);
+    clef_status placed = put_back(o);
     clef_set_grad_enabled(o->ctx, was);
     clef__hold_point(&now, &(clef__line_point){0});
     hold(&o->x, NULL);
-    return status ? status : placed ? placed : computed;
+    return status ? status : placed;
 }
 
 clef_lbfgs_state clef_lbfgs_get(const clef_lbfgs *lbfgs) { return lbfgs ? lbfgs->state : (clef_lbfgs_state){0}; }

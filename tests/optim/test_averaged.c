@@ -146,6 +146,18 @@ Test(averaged, are_taken_and_given_back) {
     cr_expect_eq(clef_averaged_updates(a), 3);
 }
 
+Test(averaged, memory_does_not_grow_within_a_step) {
+    clef_module *m = one(CLEF_F32);
+    clef_averaged *a = clef_averaged_new(m, NULL);
+    size_t used = 0;
+    for (int i = 0; i < 40; i++) {
+        cr_assert_eq(clef_averaged_update(a), CLEF_OK);
+        cr_assert(clef_averaged_use(a, true) == CLEF_OK && clef_averaged_use(a, false) == CLEF_OK);
+        if (i == 3) used = (size_t)clef_memory(ctx).used;
+    }
+    cr_expect_leq((size_t)clef_memory(ctx).used, used);
+}
+
 /* All but the first, where parameters and averages still share their memory, have the same plan. */
 Test(averaged, updates_have_one_plan) {
     clef_module *m = one(CLEF_F32);

@@ -138,6 +138,42 @@ Test(lbfgs, finds_the_minimum_in_f32_and_of_halves) {
     }
 }
 
+/* Memory is that of the pairs and a few vectors more, however many iterations a step has. */
+enum { LONG = 1 << 14 };
+
+static clef_tensor *long_valley(void *user) {
+    clef_tensor *x = user, *a = clef_slice(x, 0, 0, LONG - 1, 1), *b = clef_slice(x, 0, 1, LONG, 1);
+    clef_tensor *valley = clef_mul_scalar(clef_square(clef_sub(b, clef_square(a))), 100);
+    return clef_mean(clef_add(valley, clef_square(clef_add_scalar(a, -1))), NULL, 0, false);
+}
+
+Test(lbfgs, memory_does_not_grow_with_iterations) {
+    static const int iterations[] = {6, 6, 30};
+    for (int wolfe = 0; wolfe < 2; wolfe++) {
+        clef_module *m = clef_module_new(ctx, "parameters", NULL, NULL);
+        clef_module_add_parameter(m, "x", noise_tensor(ctx, CLEF_SHAPE(LONG), 3));
+        size_t used = 0;
+        for (int i = 0; i < 3; i++) {
+            clef_lbfgs_options o = {.lr = wolfe ? 1 : 0.01,
+                                    .max_iter = iterations[i],
+                                    .max_eval = 100,
+                                    .history = 2,
+                                    .tolerance_grad = 1e-30,
+                                    .tolerance_change = 1e-30,
+                                    .strong_wolfe = wolfe != 0};
+            clef_lbfgs *l = clef_lbfgs_new(m, &o);
+            clef_assign(clef_parameter(m, "x"), noise_tensor(ctx, CLEF_SHAPE(LONG), 3));
+            size_t before = (size_t)clef_memory(ctx).used;
+            cr_assert_eq(clef_lbfgs_step(l, long_valley, clef_parameter(m, "x"), NULL), CLEF_OK, "%s", clef_error(ctx));
+            cr_assert(clef_lbfgs_get(l).iterations > iterations[i] / 2, "%d: %lld, %g", wolfe,
+                      (long long)clef_lbfgs_get(l).iterations, clef_lbfgs_get(l).loss);
+            size_t more = (size_t)clef_memory(ctx).used - before;
+            if (i < 2) used = more;
+            cr_expect(more <= used + LONG * sizeof(float), "%d iterations: %zu bytes, not %zu", iterations[i], more, used);
+        }
+    }
+}
+
 /* Batches of a loader are temporaries, as is what a program made before. */
 static clef_tensor *of_batch(void *user) {
     void **of = user;
