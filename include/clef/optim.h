@@ -128,13 +128,13 @@ CLEF_API clef_context *clef_optimizer_context(const clef_optimizer *opt);
            clef_grad_scaler_update(scaler);
        }  */
 typedef struct clef_grad_scaler_options {
-    double scale;     /* at first; 0: 65536 */
+    double scale;     /* at first, from 2⁻¹²⁶ to 2¹²⁶, which it never leaves; 0: 65536 */
     double growth;    /* 0: 2 */
     double backoff;   /* 0: 0.5 */
     int64_t interval; /* 0: 2000 */
 } clef_grad_scaler_options;
 typedef struct clef_grad_scaler clef_grad_scaler; /* owned by the context */
-/* NULL and CLEF_INVALID for a scale that is not above 0, a growth below 1, a backoff above 1 or one of these that is not finite. */
+/* NULL and CLEF_INVALID for a scale out of range, a growth below 1, a backoff above 1 or one of these that is not finite. */
 CLEF_API clef_grad_scaler *clef_grad_scaler_new(clef_context *ctx, const clef_grad_scaler_options *options);
 /* loss·scale, in f32 (f64 for f64), for clef_backward. */
 CLEF_API clef_tensor *clef_grad_scaler_scale(clef_grad_scaler *scaler, clef_tensor *loss);
@@ -152,7 +152,7 @@ typedef struct clef_grad_scaler_state {
 } clef_grad_scaler_state;
 /* The present scale and count, for checkpoints (clef_checkpoint.scaler); zeros for NULL. */
 CLEF_API clef_grad_scaler_state clef_grad_scaler_get(const clef_grad_scaler *scaler);
-/* Puts them back. */
+/* Puts them back.  The context's error is CLEF_INVALID for a scale out of range or a negative count, and nothing changes. */
 CLEF_API void clef_grad_scaler_set(clef_grad_scaler *scaler, clef_grad_scaler_state state);
 
 /* ---- L-BFGS: for a loss that is the same function at every call, such as of a whole data set ----

@@ -133,6 +133,8 @@ void clef__averaged_free(clef_averaged *first); /* and all behind it */
 
 void clef__lbfgs_free(clef_lbfgs *first); /* and all behind it */
 void clef__scaler_free(clef_grad_scaler *first);
+/* Are it and its inverse normal numbers of f32?  Zeros times the inverse then stay zeros on every device. */
+static inline bool clef__is_scale(double scale) { return scale >= 0x1p-126 && scale <= 0x1p126; }
 
 /* average.c: from now on the optimizer's gradients are averaged over the group; false with the context's error. */
 bool clef__average_over(clef_optimizer *opt, clef_group *group);
