@@ -29,6 +29,7 @@ struct clef_lbfgs {
     pair *pair;              /* the oldest first */
     int pairs, capacity;
     clef_lbfgs_state state;
+    bool steps; /* its closure may run */
     clef_lbfgs *next;
 };
 
@@ -62,13 +63,19 @@ static void list_parameters(clef_lbfgs *o, const clef_module *module) {
     }
 }
 
+/* A search needs evaluations of its own, or a step of one iteration would try one length, and mostly not move. */
+static int default_evaluations(const clef_lbfgs_options *o) {
+    int least = o->strong_wolfe ? 25 : 1, some = o->max_iter < INT_MAX / 5 * 4 ? o->max_iter + o->max_iter / 4 : INT_MAX;
+    return some > least ? some : least;
+}
+
 static clef_lbfgs_options defaults(const clef_lbfgs_options *options) {
     clef_lbfgs_options o = options ? *options : (clef_lbfgs_options){0};
     o.lr = clef__or(o.lr, 1);
     o.tolerance_grad = clef__or(o.tolerance_grad, 1e-7);
     o.tolerance_change = clef__or(o.tolerance_change, 1e-9);
     if (o.max_iter == 0) o.max_iter = 20;
-    if (o.max_eval == 0 && o.max_iter > 0) o.max_eval = o.max_iter < INT_MAX / 5 * 4 ? o.max_iter + o.max_iter / 4 : INT_MAX;
+    if (o.max_eval == 0 && o.max_iter > 0) o.max_eval = default_evaluations(&o);
     if (o.history == 0) o.history = 100;
     return o;
 }
@@ -190,7 +197,7 @@ static clef_status read_point(const run *r, double t, clef__line_point *p) {
     clef_status status = all[3] ? clef_eval_all(all, 4) : clef_error_status(o->ctx);
     if (status) return status;
     *p = (clef__line_point){t, clef_item(loss), clef_item(all[3]), clef_item(all[2]), g};
-    if (!isfinite(p->loss) || !isfinite(p->slope) || !isfinite(p->steepest)) p->loss = INFINITY;
+    if (!isfinite(p->loss) || !isfinite(p->steepest)) p->loss = INFINITY;
     o->state.evaluations++;
     return clef_error_status(o->ctx);
 }
@@ -234,7 +241,7 @@ static clef_status learn_pair(clef_lbfgs *o, clef_tensor *g) {
     clef_tensor *all[] = {y, s, dot(y, s), dot(y, y)};
     clef_status status = all[2] && all[3] ? clef_eval_all(all, 4) : clef_error_status(o->ctx);
     double ys = status ? 0 : clef_item(all[2]), yy = status ? 0 : clef_item(all[3]);
-    if (ys > least) {
+    if (ys > least && isfinite(ys) && isfinite(yy)) {
         status = add_pair(o, (pair){s, y, 1 / ys});
         o->scale = ys / yy;
     }
@@ -246,6 +253,14 @@ typedef struct facts {
     double slope, longest, sum; /* g·d, the largest |element| of d, Σ |g| */
 } facts;
 
+static clef_status check_facts(const clef_lbfgs *o, const facts *f) {
+    if (isfinite(f->slope) && isfinite(f->longest) && isfinite(f->sum)) return CLEF_OK;
+    return clef__fail(o->ctx, CLEF_INVALID,
+                      "lbfgs_step: sums of products of the gradient's elements are too large for %s; multiply the loss by a small "
+                      "number, or make the parameters f64",
+                      clef_dtype_name(o->dtype));
+}
+
 static clef_status find_direction(clef_lbfgs *o, clef_tensor *g, facts *f) {
     uint64_t made = clef__handles_made(o->ctx);
     clef_tensor *d = direction(o, g);
@@ -253,8 +268,9 @@ static clef_status find_direction(clef_lbfgs *o, clef_tensor *g, facts *f) {
     clef_status status = all[1] && all[2] && all[3] ? clef_eval_all(all, 4) : clef_error_status(o->ctx);
     if (!status) {
         *f = (facts){clef_item(all[1]), clef_item(all[2]), clef_item(all[3])};
-        hold(&o->d, d);
+        status = check_facts(o, f);
     }
+    if (!status) hold(&o->d, d);
     clef__drop_since(o->ctx, made);
     return status;
 }
@@ -270,18 +286,15 @@ static clef_status accept(clef_lbfgs *o) {
     return status;
 }
 
-static clef_status not_finite(const clef_lbfgs *o, const char *where) {
-    return clef__fail(
-        o->ctx, CLEF_INVALID,
-        "lbfgs_step: the loss or its gradient is not finite %s; the parameters are those from before; try strong_wolfe or a "
-        "lower lr (now %g)",
-        where, o->o.lr);
-}
-
 /* A step of the length that was set.  What it leads to is not asked for where nothing follows. */
 static clef_status fixed_step(const run *r, bool last, clef__line_point *now) {
     clef_status status = last ? CLEF_OK : evaluate((void *)r, r->o->t, now);
-    if (!status && !isfinite(now->loss)) status = not_finite(r->o, "after a step");
+    if (!status && !isfinite(now->loss))
+        status =
+            clef__fail(r->o->ctx, CLEF_INVALID,
+                       "lbfgs_step: the loss or its gradient is not finite after a step; the parameters are those from before; "
+                       "try strong_wolfe or a lower lr (now %g)",
+                       r->o->o.lr);
     return status ? status : accept(r->o);
 }
 
@@ -305,12 +318,14 @@ static clef_status search_step(const run *r, const facts *f, int64_t most, clef_
 static clef_status iterate(const run *r, int iteration, int64_t evaluations, clef__line_point *now, bool *ends) {
     clef_lbfgs *o = r->o;
     facts f = {0};
-    clef_status status = o->state.iterations++ > 0 ? learn_pair(o, now->gradient) : CLEF_OK;
+    bool first = !o->d;
+    clef_status status = first ? CLEF_OK : learn_pair(o, now->gradient);
+    o->state.iterations++;
     if (!status) status = find_direction(o, now->gradient, &f);
     if (status) return status;
     hold(&o->former, now->gradient);
     double before = now->loss;
-    o->t = o->state.iterations == 1 ? fmin(1, 1 / f.sum) * o->o.lr : o->o.lr;
+    o->t = first ? fmin(1, 1 / f.sum) * o->o.lr : o->o.lr;
     *ends = f.slope > -o->o.tolerance_change;
     if (*ends) return CLEF_OK;
     bool last = iteration == o->o.max_iter;
@@ -321,6 +336,16 @@ static clef_status iterate(const run *r, int iteration, int64_t evaluations, cle
 }
 
 /* ---- the step ---- */
+
+/* The vectors lie where the first parameter does, which may have been moved. */
+static clef_status follow_parameters(const clef_lbfgs *o) {
+    int device = clef_tensor_device(o->parameter[0]);
+    clef_status status = o->d ? clef__move(o->ctx, (clef_tensor *[]){o->d, o->former}, 2, device) : CLEF_OK;
+    for (int i = 0; i < o->pairs && !status; i++)
+        status = clef__move(o->ctx, (clef_tensor *[]){o->pair[i].s, o->pair[i].y}, 2, device);
+    return status;
+}
+
 static clef_status begin(const run *r, clef__line_point *now) {
     clef_lbfgs *o = r->o;
     uint64_t made = clef__handles_made(o->ctx);
@@ -328,8 +353,13 @@ static clef_status begin(const run *r, clef__line_point *now) {
     clef_status status = x ? clef_eval(x) : clef_error_status(o->ctx);
     if (!status) hold(&o->x, x);
     clef__drop_since(o->ctx, made);
+    if (!status) status = follow_parameters(o);
     if (!status) status = evaluate((void *)r, 0, now);
-    if (!status && !isfinite(now->loss)) status = not_finite(o, "at first");
+    if (!status && !isfinite(now->loss))
+        status =
+            clef__fail(o->ctx, CLEF_INVALID,
+                       "lbfgs_step: the loss or its gradient is not finite where the step begins, so nothing was moved; look at "
+                       "the parameters and the data");
     return status;
 }
 
@@ -345,6 +375,7 @@ static clef_status minimize(const run *r, double *loss, clef__line_point *now) {
         ends |= o->state.evaluations - before >= o->o.max_eval;
     }
     if (!status) o->state.loss = now->loss;
+    else hold(&o->d, NULL), hold(&o->former, NULL); /* no step was taken along it */
     return status;
 }
 
@@ -356,12 +387,23 @@ static clef_status put_back(const clef_lbfgs *o) {
     return placed ? placed : computed;
 }
 
+static clef_status check_usable(const clef_lbfgs *o) {
+    if (o->steps)
+        return clef__fail(o->ctx, CLEF_STATE, "lbfgs_step: its closure calls it again; let the closure give the loss alone");
+    for (int i = 0; i < o->n; i++)
+        if (clef__has_average(o->ctx, o->parameter[i])) return clef__refuse_averages(o->ctx, "lbfgs_step");
+    return CLEF_OK;
+}
+
 /* After a failure the parameters are where the last step that was taken led. */
 clef_status clef_lbfgs_step(clef_lbfgs *lbfgs, clef_closure_fn closure, void *user, double *loss) {
     clef_lbfgs *o = lbfgs;
     if (!o) return CLEF_INVALID;
     if (!closure) return clef__fail(o->ctx, CLEF_INVALID, "lbfgs_step: the closure is NULL; give a function that returns the loss");
     if (clef_error_status(o->ctx)) return clef_error_status(o->ctx);
+    clef_status usable = check_usable(o);
+    if (usable) return usable;
+    o->steps = true;
     run r = {o, closure, user};
     clef__line_point now = {0};
     bool was = clef_set_grad_enabled(o->ctx, false);
@@ -370,6 +412,7 @@ clef_status clef_lbfgs_step(clef_lbfgs *lbfgs, clef_closure_fn closure, void *us
     clef_set_grad_enabled(o->ctx, was);
     clef__hold_point(&now, &(clef__line_point){0});
     hold(&o->x, NULL);
+    o->steps = false;
     return status ? status : placed;
 }
 

@@ -46,7 +46,9 @@ static bool is_flat_enough(const search *s, const clef__line_point *p) { return 
 
 static clef_status evaluate(search *s, double t) {
     s->line->evaluations++;
-    return s->line->evaluate(s->line->user, t, &s->p);
+    clef_status status = s->line->evaluate(s->line->user, t, &s->p);
+    if (!isfinite(s->p.slope)) s->p.loss = INFINITY;
+    return status;
 }
 
 static void set_bracket(search *s, const clef__line_point *a, const clef__line_point *b) {
