@@ -184,7 +184,8 @@ typedef clef_tensor *(*clef_closure_fn)(void *user);
    evaluation, before anything moved.  Gradients are cleared.  After a failure the parameters are where the last iteration that succeeded left
    them: CLEF_INVALID if a loss or gradient is not finite where the step begins, or after an iteration without a line search, which passes such
    lengths by, or if products of gradients overflow the vectors' dtype; CLEF_STATE inside its own closure, and while the module has averages.
-   Without a line search nobody asks for the loss where the last iteration leads: it may be infinite there, which the next step finds.  Its pairs are not in checkpoints: a run that is resumed gathers them anew.
+   Without a line search nobody asks for the loss where the last iteration leads: it may be infinite there, which the next step finds.  Its
+   pairs are not in checkpoints: a run that is resumed gathers them anew.
        double loss;
        for (int i = 0; i < 10; i++) clef_lbfgs_step(opt, loss_of_all, &data, &loss);  */
 CLEF_API clef_status clef_lbfgs_step(clef_lbfgs *lbfgs, clef_closure_fn closure, void *user, double *loss);
@@ -202,18 +203,18 @@ CLEF_API clef_lbfgs_state clef_lbfgs_get(const clef_lbfgs *lbfgs);
    get_ema_multi_avg_fn, the second its default.  Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992; Izmailov
    et al., "Averaging weights leads to wider optima and better generalization" (SWA), 2018. */
 typedef struct clef_averaged_options {
-    double
-        decay; /* from 0 to below 1, also once rounded to the averages' dtype (of f32: up to 1 - 6e-8); often 0.999; 0: all count the same */
+    double decay; /* from 0 to below 1, of f32 up to 1 - 6e-8, often 0.999; 0: all updates count the same */
     bool buffers; /* floating buffers are averaged, too; false: there are no averages of them, and the module's own are used */
 } clef_averaged_options;
 typedef struct clef_averaged clef_averaged; /* owned by the module's context */
-/* Averages of the module's present floating parameters, which begin as copies of them, on their devices, f32 (f64 for f64 parameters).  NULL
-   on failure: CLEF_INVALID for a decay out of range and for a module without floating parameters.  NULL options: all defaults.  Ranks whose
-   parameters have the same bits have averages with the same bits; not of a module whose layers are spread over ranks.
+/* Averages of the module's present floating parameters, which begin as copies of them, on their devices, f32 (f64 for f64 parameters).  The
+   decay is rounded to such a type, and must be below 1 there.  NULL on failure: CLEF_INVALID for a decay out of range and for a module without
+   floating parameters.  NULL options: all defaults.  Ranks whose parameters have the same bits have averages with the same bits; not of a
+   module whose layers are spread over ranks.
        clef_averaged *mean = clef_averaged_new(net, &(clef_averaged_options){.decay = 0.999});  */
 CLEF_API clef_averaged *clef_averaged_new(clef_module *module, const clef_averaged_options *options);
-/* Takes the present parameters into the averages, mostly after clef_step.  Does not wait; all updates but the first have one plan.  CLEF_STATE while the module
-   has averages, these or others.
+/* Takes the present parameters into the averages, mostly after clef_step.  Does not wait; all updates but the first have one plan.  CLEF_STATE
+   while the module has averages, these or others.
        clef_step(opt);
        clef_averaged_update(mean);  */
 CLEF_API clef_status clef_averaged_update(clef_averaged *averaged);
