@@ -76,7 +76,7 @@ CLEF_API clef_tensor *clef_npy_read(clef_context *ctx, const char *path);
 /* A value of the program's own in a checkpoint.  One of the three pointers is given: it is read on saving and filled on loading. */
 typedef struct clef_extra {
     const char *name; /* UTF-8, other than those of the others */
-    double *real;     /* any, infinite ones and NaN, too; comes back bit for bit */
+    double *real;     /* any, infinite ones and NaN, too; comes back bit for bit, NaN as some NaN */
     int64_t *whole;
     char *text;  /* UTF-8 with a final 0 */
     size_t size; /* bytes at text, also for a longer one that may be loaded */
@@ -97,8 +97,8 @@ typedef struct clef_checkpoint {
     int n_extra;
 } clef_checkpoint;
 /* Saves these parts, the context's random state, and the names of its devices.  CLEF_INVALID for numbers that could not be
-   loaded again, such as a learning rate that is NaN.  CLEF_STATE while the module has the weights of .averaged (clef_averaged_use): leave it
-   out to save them as the model.  With a group, rank 0 writes the file, and all ranks get its status and line.  An
+   loaded again, such as a learning rate that is NaN.  CLEF_STATE while the module of .averaged has averages, these or others
+   (clef_averaged_use): leave it out to save them as the model.  With a group, rank 0 writes the file, and all ranks get its status and line.  An
    optimizer whose states are cut over ranks (.zero) saves them whole: every rank calls it, and rank 0 writes, with the group given or not.
        clef_checkpoint_save(ctx, "last.ckpt", &(clef_checkpoint){.module = net, .optimizer = opt, .epoch = 3});
        clef_extra own[] = {{.name = "temperature", .real = &temperature}, {.name = "games", .whole = &games}};
@@ -106,8 +106,8 @@ typedef struct clef_checkpoint {
 CLEF_API clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what);
 /* Fills the parts that are given, extra values too, which the file must hold, and epoch, metric and note_out.  The random state comes back
    together with an optimizer or a loader, not with a module alone.  Any misfit, any damage and any number that no run can
-   have is an error and changes nothing.  Made on another device, driver, number of compute units or of ranks (of parts, where
-   the loader has them): a warning in the log.
+   have is an error and changes nothing; so it is while the module has averages (CLEF_STATE).  Made on
+   another device, driver, number of compute units or of ranks (of parts, where the loader has them): a warning in the log.
    With a group every rank reads the file, and none changes anything where one fails; it may be of any number of ranks, of which nothing in
    it depends: order and random numbers are those of whole batches. */
 CLEF_API clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what);

@@ -17,6 +17,7 @@ typedef struct clef_module clef_module; /* owned by its context; freed with it *
 /* y = module(x), a temporary.  NULL if module or x is NULL or a layer fails; the context's line then names
    the op, and the layer by its path where it is one inside of module:
        linear: x has 6 features but w wants 4 (x [8,6], w [2,4]); in layer "3.body.0" (linear)
+   A layer that is in the module twice has the first of its names there.
        clef_tensor *logits = clef_forward(net, b.x);  */
 CLEF_API clef_tensor *clef_forward(clef_module *module, clef_tensor *x);
 /* The most inputs, and the most outputs, of one call of a module. */

@@ -104,7 +104,7 @@ CLEF_API clef_status clef_optimizer_group(clef_optimizer *opt, const char *suffi
 /* Updates every parameter that has a gradient, clears the gradients, ends the step (see clef/tensor.h).  Does
    not wait.  Returns the context's first error if it has one, so this is the one status a training loop needs
    to look at.  CLEF_LOST: a parameter on a device that is left has its value from before the step, or after it, and can be read and
-   saved once clef_clear_error was called. */
+   saved once clef_clear_error was called.  CLEF_STATE, and nothing happens, while parameters have averages (clef_averaged_use). */
 CLEF_API clef_status clef_step(clef_optimizer *opt);
 /* The rate before the groups' factors; NaN for NULL. */
 CLEF_API double clef_learning_rate(const clef_optimizer *opt);
@@ -128,13 +128,13 @@ CLEF_API clef_context *clef_optimizer_context(const clef_optimizer *opt);
            clef_grad_scaler_update(scaler);
        }  */
 typedef struct clef_grad_scaler_options {
-    double scale;     /* at first; 0: 65536 */
+    double scale;     /* at first, from 2⁻¹²⁶ to 2¹²⁶, which it never leaves; 0: 65536 */
     double growth;    /* 0: 2 */
     double backoff;   /* 0: 0.5 */
     int64_t interval; /* 0: 2000 */
 } clef_grad_scaler_options;
 typedef struct clef_grad_scaler clef_grad_scaler; /* owned by the context */
-/* NULL and CLEF_INVALID for a scale that is not above 0, a growth below 1, a backoff above 1 or one of these that is not finite. */
+/* NULL and CLEF_INVALID for a scale out of range, a growth below 1, a backoff above 1 or one of these that is not finite. */
 CLEF_API clef_grad_scaler *clef_grad_scaler_new(clef_context *ctx, const clef_grad_scaler_options *options);
 /* loss·scale, in f32 (f64 for f64), for clef_backward. */
 CLEF_API clef_tensor *clef_grad_scaler_scale(clef_grad_scaler *scaler, clef_tensor *loss);
@@ -152,7 +152,7 @@ typedef struct clef_grad_scaler_state {
 } clef_grad_scaler_state;
 /* The present scale and count, for checkpoints (clef_checkpoint.scaler); zeros for NULL. */
 CLEF_API clef_grad_scaler_state clef_grad_scaler_get(const clef_grad_scaler *scaler);
-/* Puts them back. */
+/* Puts them back.  The context's error is CLEF_INVALID for a scale out of range or a negative count, and nothing changes. */
 CLEF_API void clef_grad_scaler_set(clef_grad_scaler *scaler, clef_grad_scaler_state state);
 
 /* ---- L-BFGS: for a loss that is the same function at every call, such as of a whole data set ----
@@ -160,11 +160,12 @@ CLEF_API void clef_grad_scaler_set(clef_grad_scaler *scaler, clef_grad_scaler_st
        x += t·d, d = -H·g, H from the last `history` pairs s = t·d and y, the change of g, by the two-loop recursion, which begins with
        H = (y·s)/(y·y) of the newest pair; d = -g at first
    t is lr, in the very first iteration at most lr/Σ|g|; with strong_wolfe it is sought, from there on, for a loss that falls enough and a slope
-   that is small enough (10⁻⁴ and 0.9 in the strong Wolfe conditions).  Rules and defaults are PyTorch's (torch.optim.LBFGS).  Liu and Nocedal,
+   that is small enough (10⁻⁴ and 0.9 in the strong Wolfe conditions).  Rules and defaults are PyTorch's (torch.optim.LBFGS), but that
+   there a search of one or two iterations may have too few evaluations to move at all.  Liu and Nocedal,
    "On the limited memory BFGS method for large scale optimization", 1989; Nocedal and Wright, "Numerical optimization", 2006. */
 typedef struct clef_lbfgs_options {
     double lr;               /* 0: 1 */
-    int max_iter, max_eval;  /* iterations and evaluations of one step; 0: 20, and max_iter·5/4 */
+    int max_iter, max_eval;  /* iterations and evaluations of one step; 0: 20, and max_iter·5/4, with strong_wolfe at least 25 */
     double tolerance_grad;   /* ends a step where no |element| of g is larger; 0: 1e-7 */
     double tolerance_change; /* or none of t·d is, or the loss changes by less; 0: 1e-9 */
     int history;             /* pairs, each of two vectors of the parameters' size; 0: 100 */
@@ -182,7 +183,9 @@ typedef clef_tensor *(*clef_closure_fn)(void *user);
 /* One step: up to max_iter iterations, each with clef_backward of one loss or more.  Waits for every loss.  *loss (may be NULL): of the first
    evaluation, before anything moved.  Gradients are cleared.  After a failure the parameters are where the last iteration that succeeded left
    them: CLEF_INVALID if a loss or gradient is not finite where the step begins, or after an iteration without a line search, which passes such
-   lengths by.  Its pairs are not in checkpoints: a run that is resumed gathers them anew.
+   lengths by, or if products of gradients overflow the vectors' dtype; CLEF_STATE inside its own closure, and while the module has averages.
+   Without a line search nobody asks for the loss where the last iteration leads: it may be infinite there, which the next step finds.  Its
+   pairs are not in checkpoints: a run that is resumed gathers them anew.
        double loss;
        for (int i = 0; i < 10; i++) clef_lbfgs_step(opt, loss_of_all, &data, &loss);  */
 CLEF_API clef_status clef_lbfgs_step(clef_lbfgs *lbfgs, clef_closure_fn closure, void *user, double *loss);
@@ -200,23 +203,25 @@ CLEF_API clef_lbfgs_state clef_lbfgs_get(const clef_lbfgs *lbfgs);
    get_ema_multi_avg_fn, the second its default.  Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992; Izmailov
    et al., "Averaging weights leads to wider optima and better generalization" (SWA), 2018. */
 typedef struct clef_averaged_options {
-    double decay; /* from 0 to below 1, often 0.999; 0: all updates count the same */
+    double decay; /* from 0 to below 1, of f32 up to 1 - 6e-8, often 0.999; 0: all updates count the same */
     bool buffers; /* floating buffers are averaged, too; false: there are no averages of them, and the module's own are used */
 } clef_averaged_options;
 typedef struct clef_averaged clef_averaged; /* owned by the module's context */
-/* Averages of the module's present floating parameters, which begin as copies of them, on their devices, f32 (f64 for f64 parameters).  NULL
-   on failure: CLEF_INVALID for a decay out of range and for a module without floating parameters.  NULL options: all defaults.  Ranks whose
-   parameters have the same bits have averages with the same bits; not of a module whose layers are spread over ranks.
+/* Averages of the module's present floating parameters, which begin as copies of them, on their devices, f32 (f64 for f64 parameters).  The
+   decay is rounded to such a type, and must be below 1 there.  NULL on failure: CLEF_INVALID for a decay out of range and for a module without
+   floating parameters.  NULL options: all defaults.  Ranks whose parameters have the same bits have averages with the same bits; not of a
+   module whose layers are spread over ranks.
        clef_averaged *mean = clef_averaged_new(net, &(clef_averaged_options){.decay = 0.999});  */
 CLEF_API clef_averaged *clef_averaged_new(clef_module *module, const clef_averaged_options *options);
-/* Takes the present parameters into the averages, mostly after clef_step.  Does not wait; all updates but the first have one plan.  CLEF_STATE while the module
-   has the averages itself.
+/* Takes the present parameters into the averages, mostly after clef_step.  Does not wait; all updates but the first have one plan.  CLEF_STATE
+   while the module has averages, these or others.
        clef_step(opt);
        clef_averaged_update(mean);  */
 CLEF_API clef_status clef_averaged_update(clef_averaged *averaged);
 /* true: gives the module the averages, to evaluate or save it, and keeps its own values aside; false: gives them back, bit for bit.  Of half
    types the averages are rounded.  Batch norm's statistics are those of the last weights, unless .buffers is set: run the module over training
-   data in training mode to have its own.  Does nothing where it is so already.
+   data in training mode to have its own.  Does nothing where it is so already.  CLEF_STATE while other averages of one of the parameters are in
+   use; clef_step, clef_lbfgs_step and loading a checkpoint refuse, too, until the module has its own again.
        clef_averaged_use(mean, true);
        clef_evaluate(net, tests, NULL, NULL, &result);
        clef_averaged_use(mean, false);  */

@@ -103,13 +103,15 @@ typedef struct clef_fit_options {
 
    The program's own values (.extra) are read when a checkpoint is written and filled when a run is resumed.  With them, on_epoch comes before
    the epoch's files are written: what it makes of them lies in last.ckpt, and a run that is killed before that repeats the epoch and the call.
+   CLEF_INVALID, before anything begins, for one without a name or with not just one of real, whole and text.
        int64_t games = 0;
        clef_extra own[] = {{.name = "games", .whole = &games}};
 
    Averages of weights (clef_averaged_new of the same module) are in last.ckpt and epoch-N.ckpt and resumed with them.  With test_averaged the
    model in best.ckpt is the averages, and that file has no others; the module has its own weights while it is trained, in callbacks, and
    afterwards, unless an early stop puts the best back: clef_averaged_use gives it the last averages.  CLEF_INVALID with a module that is spread
-   over ranks.
+   over ranks, CLEF_STATE with one that has averages already (clef_averaged_use).  After a loss that is not finite, averages and their count
+   are those from before it.
        clef_averaged *mean = clef_averaged_new(net, &(clef_averaged_options){.decay = 0.999});
        clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .averaged = mean, .test_averaged = true}, NULL);
 

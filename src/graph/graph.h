@@ -209,6 +209,8 @@ void clef__tensor_drop(clef_tensor *t);           /* frees a temporary before it
    only they held goes. */
 uint64_t clef__handles_made(clef_context *ctx);
 void clef__drop_since(clef_context *ctx, uint64_t made);
+/* clef_release, and the tensor's end where nobody else holds it. */
+void clef__release_now(clef_tensor *t);
 /* An owner inside the library takes t, which then lives whatever users keep and release.  NULL is allowed and given back. */
 clef_tensor *clef__own(clef_tensor *t);
 /* With room for the inputs, and a copy of `bytes` of attributes; the caller has a reference. */
@@ -230,6 +232,9 @@ void clef__never_temporary(clef_tensor *t);
 /* t is a result that programs ask for later: it is computed at the end of the step, and if it has one element it can be read until
    CLEF_RESULT_STEPS further steps have ended.  t must be there. */
 clef_status clef__want_result(clef_tensor *t);
+/* How many results are wanted in this step so far; and from now on only the first n of them. */
+int clef__results_wanted(const clef_context *ctx);
+void clef__want_first(clef_context *ctx, int n);
 /* Points t to another value (assignment). */
 void clef__tensor_set(clef__tensor *t, clef__output *out);
 /* Does this output need no work?  (It has a buffer, or nothing to hold.) */

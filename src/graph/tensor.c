@@ -298,6 +298,11 @@ void clef__tensor_drop(clef_tensor *handle) {
     if (t && !is_kept(t)) free_tensor(clef__graph_of(t->ctx), t, true);
 }
 
+void clef__release_now(clef_tensor *handle) {
+    clef_release(handle);
+    clef__tensor_drop(handle);
+}
+
 uint64_t clef__handles_made(clef_context *ctx) { return clef__graph_of(ctx)->handles; }
 
 void clef__drop_since(clef_context *ctx, uint64_t made) {
@@ -412,6 +417,13 @@ clef_status clef__want_result(clef_tensor *handle) {
     graph->wanted[graph->n_wanted++] = out;
     if (clef_shape_numel(out->shape) <= 1 && t->until) t->until = graph->step + CLEF_RESULT_STEPS;
     return CLEF_OK;
+}
+
+int clef__results_wanted(const clef_context *ctx) { return clef__graph_of((clef_context *)ctx)->n_wanted; }
+
+void clef__want_first(clef_context *ctx, int n) {
+    clef__graph *graph = clef__graph_of(ctx);
+    while (graph->n_wanted > n) clef__output_release(graph->wanted[--graph->n_wanted]);
 }
 
 static bool add_root(clef__graph *graph, int *n, clef__output *out) {

@@ -228,12 +228,7 @@ static clef_status check(const char *op, clef_context *ctx, const clef_checkpoin
     if (!ctx || !what) return clef__fail(ctx, CLEF_INVALID, "%s: context or description is NULL", op);
     if (what->group && what->group->ctx != ctx)
         return clef__fail(ctx, CLEF_INVALID, "%s: the group belongs to another context; each rank has its own", op);
-    if (what->averaged && clef__averaged_in_use(what->averaged))
-        return clef__fail(ctx, CLEF_STATE,
-                          "%s: the module has the averaged weights; give it back its own first, with "
-                          "clef_averaged_use(averaged, false)",
-                          op);
-    return CLEF_OK;
+    return what->averaged && clef__averaged_in_use(what->averaged) ? clef__refuse_averages(ctx, op) : CLEF_OK;
 }
 
 clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef_checkpoint *what) {
@@ -244,6 +239,14 @@ clef_status clef_checkpoint_save(clef_context *ctx, const char *path, const clef
 }
 
 /* ---- loading ---- */
+
+/* What is loaded would be lost when it gets back its own. */
+static bool has_averages(clef_context *ctx, const clef_module *module) {
+    for (int i = 0; i < clef_module_tensors(module); i++)
+        if (clef__has_average(ctx, clef_module_tensor(module, i).tensor)) return true;
+    return false;
+}
+
 typedef struct loading {
     clef_context *ctx;
     const char *op, *path;
@@ -436,6 +439,7 @@ clef_status clef__checkpoint_load(clef_context *ctx, const char *op, const char 
 
 clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what) {
     clef_status status = check("checkpoint_load", ctx, what);
+    if (!status && has_averages(ctx, what->module)) status = clef__refuse_averages(ctx, "checkpoint_load");
     if (status) return status;
     return clef__checkpoint_load(ctx, "checkpoint_load", path, what, NULL, NULL);
 }

@@ -1,11 +1,12 @@
 /* checkpoint_numbers.c — the numbers of a checkpoint as text that comes back bit for bit, by one table. */
 #include "checkpoint_numbers.h"
+#include "optim/optimizer.h"
 #include <math.h>
 #include <string.h>
 
 typedef enum part { ALWAYS, OPTIMIZER, SCHEDULE, LOADER, AVERAGED, SCALER } part;
-typedef enum kind { WHOLE, COUNT, REAL } kind;                        /* int64_t, uint64_t, double */
-typedef enum range { ANY, COUNTED, FINITE, POSITIVE, ORDERED } range; /* COUNTED: 0 to 2⁶² (it is counted on); ORDERED: not NaN */
+typedef enum kind { WHOLE, COUNT, REAL } kind;                     /* int64_t, uint64_t, double */
+typedef enum range { ANY, COUNTED, FINITE, SCALE, ORDERED } range; /* COUNTED: 0 to 2⁶² (it is counted on); ORDERED: not NaN */
 
 static const struct field {
     const char *key;
@@ -27,7 +28,7 @@ static const struct field {
     {"loader.epoch", LOADER, WHOLE, COUNTED, offsetof(clef__run_numbers, loader.epoch)},
     {"loader.batch", LOADER, WHOLE, COUNTED, offsetof(clef__run_numbers, loader.batch)},
     {"loader.seed", LOADER, COUNT, ANY, offsetof(clef__run_numbers, loader.seed)},
-    {"scaler.scale", SCALER, REAL, POSITIVE, offsetof(clef__run_numbers, scaler.scale)},
+    {"scaler.scale", SCALER, REAL, SCALE, offsetof(clef__run_numbers, scaler.scale)},
     {"scaler.good", SCALER, WHOLE, COUNTED, offsetof(clef__run_numbers, scaler.good)},
     {"averaged.updates", AVERAGED, WHOLE, COUNTED, offsetof(clef__run_numbers, updates)},
 };
@@ -43,7 +44,7 @@ static bool in_range(const clef__run_numbers *s, const struct field *field) {
     switch (field->range) {
     case COUNTED: return clef__is_count(*(const int64_t *)at);
     case FINITE: return isfinite(*(const double *)at);
-    case POSITIVE: return isfinite(*(const double *)at) && *(const double *)at > 0;
+    case SCALE: return clef__is_scale(*(const double *)at);
     case ORDERED: return !isnan(*(const double *)at);
     default: return true;
     }

@@ -91,6 +91,14 @@ static clef_averaged *make(clef_module *module, clef_averaged_options o, int n) 
     return compute(a, false) == CLEF_OK ? a : NULL;
 }
 
+static bool averages_narrow(const clef_averaged_options *o, const clef_module *module) {
+    for (int i = 0; i < clef_module_tensors(module); i++) {
+        clef_named_tensor t = clef_module_tensor(module, i);
+        if (is_averaged(o, t) && dtype_of(t.tensor) == CLEF_F32) return true;
+    }
+    return false;
+}
+
 clef_averaged *clef_averaged_new(clef_module *module, const clef_averaged_options *options) {
     clef_averaged_options o = options ? *options : (clef_averaged_options){0};
     if (!module) return NULL;
@@ -99,6 +107,9 @@ clef_averaged *clef_averaged_new(clef_module *module, const clef_averaged_option
     for (int i = 0; i < clef_module_tensors(module); i++) n += is_averaged(&o, clef_module_tensor(module, i));
     if (!(o.decay >= 0 && o.decay < 1))
         clef__fail(ctx, CLEF_INVALID, "averaged: decay is %g; it must be at least 0 and below 1", o.decay);
+    else if ((float)o.decay == 1 && averages_narrow(&o, module))
+        clef__fail(ctx, CLEF_INVALID,
+                   "averaged: decay is 1 - %g, which is 1 in f32: averages would never change; take at most 1 - 6e-8", 1 - o.decay);
     else if (n == 0)
         clef__fail(ctx, CLEF_INVALID, "averaged: the %s has no floating parameter to average", clef_module_type(module));
     else {
@@ -107,6 +118,26 @@ clef_averaged *clef_averaged_new(clef_module *module, const clef_averaged_option
         return a;
     }
     return NULL;
+}
+
+/* ---- who has averages ---- */
+bool clef__has_average(clef_context *ctx, const clef_tensor *parameter) {
+    const clef__optim *room = clef__optim_state(ctx);
+    for (const clef_averaged *a = room ? room->averaged : NULL; a; a = a->next)
+        if (a->used && has(a, parameter)) return true;
+    return false;
+}
+
+bool clef__averaged_in_use(const clef_averaged *averaged) {
+    for (int i = 0; i < averaged->n; i++)
+        if (clef__has_average(averaged->ctx, averaged->average[i].parameter)) return true;
+    return false;
+}
+
+clef_status clef__refuse_averages(clef_context *ctx, const char *op) {
+    return clef__fail(
+        ctx, CLEF_STATE,
+        "%s: the module has the averaged weights; give it back its own first, with clef_averaged_use(averaged, false)", op);
 }
 
 /* ---- updates ---- */
@@ -125,15 +156,14 @@ static clef_status update_one(const average *v, double keep, clef_tensor *gate) 
 }
 
 clef_status clef__averaged_update_if(clef_averaged *a, clef_tensor *gate) {
-    if (a->used)
-        return clef__fail(a->ctx, CLEF_STATE,
-                          "averaged_update: the module has the averaged weights; give it back its own first, with "
-                          "clef_averaged_use(averaged, false)");
+    if (clef__averaged_in_use(a)) return clef__refuse_averages(a->ctx, "averaged_update");
     clef_status status = clef_error_status(a->ctx);
     double keep = a->updates == 0 ? 0 : a->o.decay > 0 ? a->o.decay : (double)a->updates / (double)(a->updates + 1);
+    uint64_t made = clef__handles_made(a->ctx);
     for (CLEF_NO_GRAD(a->ctx))
         for (int i = 0; i < a->n && !status; i++) status = update_one(&a->average[i], keep, gate);
     if (!status) status = compute(a, false);
+    clef__drop_since(a->ctx, made);
     if (!status) a->updates++;
     return status;
 }
@@ -154,7 +184,7 @@ static clef_status give_back(clef_averaged *a) {
         average *v = &a->average[i];
         clef_status given = v->aside ? clef_assign(v->parameter, v->aside) : CLEF_OK;
         if (!status) status = given;
-        clef_release(v->aside);
+        clef__release_now(v->aside);
         v->aside = NULL;
     }
     a->used = false;
@@ -175,11 +205,14 @@ clef_status clef_averaged_use(clef_averaged *averaged, bool use) {
     clef_averaged *a = averaged;
     if (!a) return CLEF_INVALID;
     if (a->used == use) return clef_error_status(a->ctx);
+    if (use && clef__averaged_in_use(a)) return clef__refuse_averages(a->ctx, "averaged_use");
     clef_status status = CLEF_OK;
+    uint64_t made = clef__handles_made(a->ctx);
     for (CLEF_NO_GRAD(a->ctx)) {
         status = use ? take_averages(a) : give_back(a);
         if (!use && !status) status = compute(a, true);
     }
+    clef__drop_since(a->ctx, made);
     return status;
 }
 
@@ -194,5 +227,4 @@ clef_named_tensor clef_averaged_tensor(const clef_averaged *averaged, int i) {
     return (clef_named_tensor){.name = averaged->average[i].name, .tensor = averaged->average[i].value, .is_buffer = true};
 }
 clef_context *clef_averaged_context(const clef_averaged *averaged) { return averaged ? averaged->ctx : NULL; }
-bool clef__averaged_in_use(const clef_averaged *averaged) { return averaged->used; }
 bool clef__averaged_has(const clef_averaged *averaged, const clef_tensor *parameter) { return has(averaged, parameter); }

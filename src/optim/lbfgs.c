@@ -29,6 +29,7 @@ struct clef_lbfgs {
     pair *pair;              /* the oldest first */
     int pairs, capacity;
     clef_lbfgs_state state;
+    bool steps; /* its closure may run */
     clef_lbfgs *next;
 };
 
@@ -62,13 +63,19 @@ static void list_parameters(clef_lbfgs *o, const clef_module *module) {
     }
 }
 
+/* A search needs evaluations of its own, or a step of one iteration would try one length, and mostly not move. */
+static int default_evaluations(const clef_lbfgs_options *o) {
+    int least = o->strong_wolfe ? 25 : 1, some = o->max_iter < INT_MAX / 5 * 4 ? o->max_iter + o->max_iter / 4 : INT_MAX;
+    return some > least ? some : least;
+}
+
 static clef_lbfgs_options defaults(const clef_lbfgs_options *options) {
     clef_lbfgs_options o = options ? *options : (clef_lbfgs_options){0};
     o.lr = clef__or(o.lr, 1);
     o.tolerance_grad = clef__or(o.tolerance_grad, 1e-7);
     o.tolerance_change = clef__or(o.tolerance_change, 1e-9);
     if (o.max_iter == 0) o.max_iter = 20;
-    if (o.max_eval == 0 && o.max_iter > 0) o.max_eval = o.max_iter < INT_MAX / 5 * 4 ? o.max_iter + o.max_iter / 4 : INT_MAX;
+    if (o.max_eval == 0 && o.max_iter > 0) o.max_eval = default_evaluations(&o);
     if (o.history == 0) o.history = 100;
     return o;
 }
@@ -107,7 +114,7 @@ clef_lbfgs *clef_lbfgs_new(clef_module *module, const clef_lbfgs_options *option
 static void hold(clef_tensor **held, clef_tensor *t) {
     clef_tensor *former = *held;
     *held = clef_keep(t);
-    clef_release(former);
+    clef__release_now(former);
 }
 
 static clef_tensor *number(const clef_lbfgs *o, double value) { return clef__number(o->ctx, o->dtype, value); }
@@ -190,7 +197,7 @@ static clef_status read_point(const run *r, double t, clef__line_point *p) {
     clef_status status = all[3] ? clef_eval_all(all, 4) : clef_error_status(o->ctx);
     if (status) return status;
     *p = (clef__line_point){t, clef_item(loss), clef_item(all[3]), clef_item(all[2]), g};
-    if (!isfinite(p->loss) || !isfinite(p->slope) || !isfinite(p->steepest)) p->loss = INFINITY;
+    if (!isfinite(p->loss) || !isfinite(p->steepest)) p->loss = INFINITY;
     o->state.evaluations++;
     return clef_error_status(o->ctx);
 }
@@ -198,11 +205,13 @@ static clef_status read_point(const run *r, double t, clef__line_point *p) {
 static clef_status evaluate(void *user, double t, clef__line_point *point) {
     const run *r = user;
     uint64_t made = clef__handles_made(r->o->ctx);
+    int wanted = clef__results_wanted(r->o->ctx);
     clef__line_point p = {0};
     clef_status status = move(r->o, t);
     if (!status) status = read_point(r, t, &p);
     if (!status) clef__hold_point(point, &p);
     clear_gradients(r->o);
+    clef__want_first(r->o->ctx, wanted); /* what the step's end need not compute holds no memory until then */
     clef__drop_since(r->o->ctx, made);
     return status;
 }
@@ -212,8 +221,8 @@ static clef_status evaluate(void *user, double t, clef__line_point *point) {
 /* The oldest makes room for it. */
 static clef_status add_pair(clef_lbfgs *o, pair new) {
     if (o->pairs == o->o.history) {
-        clef_release(o->pair[0].s);
-        clef_release(o->pair[0].y);
+        clef__release_now(o->pair[0].s);
+        clef__release_now(o->pair[0].y);
         memmove(o->pair, o->pair + 1, (size_t)--o->pairs * sizeof *o->pair);
     }
     if (!clef__grow(&o->pair, o->pairs, &o->capacity, sizeof *o->pair))
@@ -232,7 +241,7 @@ static clef_status learn_pair(clef_lbfgs *o, clef_tensor *g) {
     clef_tensor *all[] = {y, s, dot(y, s), dot(y, y)};
     clef_status status = all[2] && all[3] ? clef_eval_all(all, 4) : clef_error_status(o->ctx);
     double ys = status ? 0 : clef_item(all[2]), yy = status ? 0 : clef_item(all[3]);
-    if (ys > least) {
+    if (ys > least && isfinite(ys) && isfinite(yy)) {
         status = add_pair(o, (pair){s, y, 1 / ys});
         o->scale = ys / yy;
     }
@@ -244,6 +253,14 @@ typedef struct facts {
     double slope, longest, sum; /* g·d, the largest |element| of d, Σ |g| */
 } facts;
 
+static clef_status check_facts(const clef_lbfgs *o, const facts *f) {
+    if (isfinite(f->slope) && isfinite(f->longest) && isfinite(f->sum)) return CLEF_OK;
+    return clef__fail(o->ctx, CLEF_INVALID,
+                      "lbfgs_step: sums of products of the gradient's elements are too large for %s; multiply the loss by a small "
+                      "number, or make the parameters f64",
+                      clef_dtype_name(o->dtype));
+}
+
 static clef_status find_direction(clef_lbfgs *o, clef_tensor *g, facts *f) {
     uint64_t made = clef__handles_made(o->ctx);
     clef_tensor *d = direction(o, g);
@@ -251,8 +268,9 @@ static clef_status find_direction(clef_lbfgs *o, clef_tensor *g, facts *f) {
     clef_status status = all[1] && all[2] && all[3] ? clef_eval_all(all, 4) : clef_error_status(o->ctx);
     if (!status) {
         *f = (facts){clef_item(all[1]), clef_item(all[2]), clef_item(all[3])};
-        hold(&o->d, d);
+        status = check_facts(o, f);
     }
+    if (!status) hold(&o->d, d);
     clef__drop_since(o->ctx, made);
     return status;
 }
@@ -268,18 +286,15 @@ static clef_status accept(clef_lbfgs *o) {
     return status;
 }
 
-static clef_status not_finite(const clef_lbfgs *o, const char *where) {
-    return clef__fail(
-        o->ctx, CLEF_INVALID,
-        "lbfgs_step: the loss or its gradient is not finite %s; the parameters are those from before; try strong_wolfe or a "
-        "lower lr (now %g)",
-        where, o->o.lr);
-}
-
 /* A step of the length that was set.  What it leads to is not asked for where nothing follows. */
 static clef_status fixed_step(const run *r, bool last, clef__line_point *now) {
     clef_status status = last ? CLEF_OK : evaluate((void *)r, r->o->t, now);
-    if (!status && !isfinite(now->loss)) status = not_finite(r->o, "after a step");
+    if (!status && !isfinite(now->loss))
+        status =
+            clef__fail(r->o->ctx, CLEF_INVALID,
+                       "lbfgs_step: the loss or its gradient is not finite after a step; the parameters are those from before; "
+                       "try strong_wolfe or a lower lr (now %g)",
+                       r->o->o.lr);
     return status ? status : accept(r->o);
 }
 
@@ -303,12 +318,14 @@ static clef_status search_step(const run *r, const facts *f, int64_t most, clef_
 static clef_status iterate(const run *r, int iteration, int64_t evaluations, clef__line_point *now, bool *ends) {
     clef_lbfgs *o = r->o;
     facts f = {0};
-    clef_status status = o->state.iterations++ > 0 ? learn_pair(o, now->gradient) : CLEF_OK;
+    bool first = !o->d;
+    clef_status status = first ? CLEF_OK : learn_pair(o, now->gradient);
+    o->state.iterations++;
     if (!status) status = find_direction(o, now->gradient, &f);
     if (status) return status;
     hold(&o->former, now->gradient);
     double before = now->loss;
-    o->t = o->state.iterations == 1 ? fmin(1, 1 / f.sum) * o->o.lr : o->o.lr;
+    o->t = first ? fmin(1, 1 / f.sum) * o->o.lr : o->o.lr;
     *ends = f.slope > -o->o.tolerance_change;
     if (*ends) return CLEF_OK;
     bool last = iteration == o->o.max_iter;
@@ -319,6 +336,16 @@ static clef_status iterate(const run *r, int iteration, int64_t evaluations, cle
 }
 
 /* ---- the step ---- */
+
+/* The vectors lie where the first parameter does, which may have been moved. */
+static clef_status follow_parameters(const clef_lbfgs *o) {
+    int device = clef_tensor_device(o->parameter[0]);
+    clef_status status = o->d ? clef__move(o->ctx, (clef_tensor *[]){o->d, o->former}, 2, device) : CLEF_OK;
+    for (int i = 0; i < o->pairs && !status; i++)
+        status = clef__move(o->ctx, (clef_tensor *[]){o->pair[i].s, o->pair[i].y}, 2, device);
+    return status;
+}
+
 static clef_status begin(const run *r, clef__line_point *now) {
     clef_lbfgs *o = r->o;
     uint64_t made = clef__handles_made(o->ctx);
@@ -326,8 +353,13 @@ static clef_status begin(const run *r, clef__line_point *now) {
     clef_status status = x ? clef_eval(x) : clef_error_status(o->ctx);
     if (!status) hold(&o->x, x);
     clef__drop_since(o->ctx, made);
+    if (!status) status = follow_parameters(o);
     if (!status) status = evaluate((void *)r, 0, now);
-    if (!status && !isfinite(now->loss)) status = not_finite(o, "at first");
+    if (!status && !isfinite(now->loss))
+        status =
+            clef__fail(o->ctx, CLEF_INVALID,
+                       "lbfgs_step: the loss or its gradient is not finite where the step begins, so nothing was moved; look at "
+                       "the parameters and the data");
     return status;
 }
 
@@ -343,7 +375,24 @@ static clef_status minimize(const run *r, double *loss, clef__line_point *now) {
         ends |= o->state.evaluations - before >= o->o.max_eval;
     }
     if (!status) o->state.loss = now->loss;
+    else hold(&o->d, NULL), hold(&o->former, NULL); /* no step was taken along it */
     return status;
+}
+
+/* The parameters are where the last line began. */
+static clef_status put_back(const clef_lbfgs *o) {
+    uint64_t made = clef__handles_made(o->ctx);
+    clef_status placed = o->x ? move(o, 0) : CLEF_OK, computed = clef_eval_all(o->parameter, o->n);
+    clef__drop_since(o->ctx, made);
+    return placed ? placed : computed;
+}
+
+static clef_status check_usable(const clef_lbfgs *o) {
+    if (o->steps)
+        return clef__fail(o->ctx, CLEF_STATE, "lbfgs_step: its closure calls it again; let the closure give the loss alone");
+    for (int i = 0; i < o->n; i++)
+        if (clef__has_average(o->ctx, o->parameter[i])) return clef__refuse_averages(o->ctx, "lbfgs_step");
+    return CLEF_OK;
 }
 
 /* After a failure the parameters are where the last step that was taken led. */
@@ -352,15 +401,19 @@ clef_status clef_lbfgs_step(clef_lbfgs *lbfgs, clef_closure_fn closure, void *us
     if (!o) return CLEF_INVALID;
     if (!closure) return clef__fail(o->ctx, CLEF_INVALID, "lbfgs_step: the closure is NULL; give a function that returns the loss");
     if (clef_error_status(o->ctx)) return clef_error_status(o->ctx);
+    clef_status usable = check_usable(o);
+    if (usable) return usable;
+    o->steps = true;
     run r = {o, closure, user};
     clef__line_point now = {0};
     bool was = clef_set_grad_enabled(o->ctx, false);
     clef_status status = minimize(&r, loss, &now);
-    clef_status placed = o->x ? move(o, 0) : CLEF_OK, computed = clef_eval_all(o->parameter, o->n);
+    clef_status placed = put_back(o);
     clef_set_grad_enabled(o->ctx, was);
     clef__hold_point(&now, &(clef__line_point){0});
     hold(&o->x, NULL);
-    return status ? status : placed ? placed : computed;
+    o->steps = false;
+    return status ? status : placed;
 }
 
 clef_lbfgs_state clef_lbfgs_get(const clef_lbfgs *lbfgs) { return lbfgs ? lbfgs->state : (clef_lbfgs_state){0}; }

@@ -335,9 +335,16 @@ clef_status clef__skip_step(clef_optimizer *opt) {
     return ended ? ended : sticky;
 }
 
+static bool has_averages(const clef_optimizer *o) {
+    for (int i = 0; i < o->n; i++)
+        if (clef__has_average(o->ctx, o->slot[i].parameter)) return true;
+    return false;
+}
+
 /* An update that needs a lost device will never be computed.  What it would have replaced may lie on another. */
 clef_status clef_step(clef_optimizer *opt) {
     if (!opt) return CLEF_INVALID;
+    if (has_averages(opt)) return clef__refuse_averages(opt->ctx, "step");
     for_each_value(opt, clef__remember);
     clef_status status = update_all(opt);
     clear_gradients(opt);

@@ -127,12 +127,18 @@ clef_group *clef__optimizer_group(const clef_optimizer *opt);
 /* ---- averages of weights (averaged.c) ---- */
 /* An update that leaves averages as they are where the gate, one bool on any device, is false; NULL: it is true. */
 clef_status clef__averaged_update_if(clef_averaged *averaged, clef_tensor *gate);
+/* Has a parameter an average in place of its own value, of whichever averages?  And has one of those that these are of? */
+bool clef__has_average(clef_context *ctx, const clef_tensor *parameter);
 bool clef__averaged_in_use(const clef_averaged *averaged);
+/* CLEF_STATE, with a line that says so. */
+clef_status clef__refuse_averages(clef_context *ctx, const char *op);
 bool clef__averaged_has(const clef_averaged *averaged, const clef_tensor *parameter);
 void clef__averaged_free(clef_averaged *first); /* and all behind it */
 
 void clef__lbfgs_free(clef_lbfgs *first); /* and all behind it */
 void clef__scaler_free(clef_grad_scaler *first);
+/* Are it and its inverse normal numbers of f32?  Zeros times the inverse then stay zeros on every device. */
+static inline bool clef__is_scale(double scale) { return scale >= 0x1p-126 && scale <= 0x1p126; }
 
 /* average.c: from now on the optimizer's gradients are averaged over the group; false with the context's error. */
 bool clef__average_over(clef_optimizer *opt, clef_group *group);

@@ -32,12 +32,12 @@ clef_grad_scaler *clef_grad_scaler_new(clef_context *ctx, const clef_grad_scaler
     o.growth = o.growth != 0 ? o.growth : 2;
     o.backoff = o.backoff != 0 ? o.backoff : 0.5;
     o.interval = o.interval != 0 ? o.interval : 2000;
-    if (!is_positive(o.scale) || !is_positive(o.growth) || o.growth < 1 || !is_positive(o.backoff) || o.backoff > 1 ||
+    if (!clef__is_scale(o.scale) || !is_positive(o.growth) || o.growth < 1 || !is_positive(o.backoff) || o.backoff > 1 ||
         o.interval < 1) {
         clef__fail(
             ctx, CLEF_INVALID,
-            "grad_scaler: scale %g, growth %g, backoff %g, interval %lld; scale must be above 0, growth at least 1, backoff from "
-            "0 to 1 and interval at least 1",
+            "grad_scaler: scale %g, growth %g, backoff %g, interval %lld; scale must be from 2^-126 to 2^126, growth at least 1, "
+            "backoff from 0 to 1 and interval at least 1",
             o.scale, o.growth, o.backoff, (long long)o.interval);
         return NULL;
     }
@@ -116,7 +116,7 @@ void clef_grad_scaler_update(clef_grad_scaler *scaler) {
     s->good = scaler->skipped ? 0 : s->good + 1;
     if (scaler->skipped) wanted *= scaler->o.backoff;
     else if (s->good >= scaler->o.interval) wanted *= scaler->o.growth, s->good = 0;
-    if (is_positive(wanted)) s->scale = wanted;
+    if (clef__is_scale(wanted)) s->scale = wanted;
     scaler->skipped = false;
 }
 
@@ -125,5 +125,10 @@ clef_grad_scaler_state clef_grad_scaler_get(const clef_grad_scaler *scaler) {
 }
 
 void clef_grad_scaler_set(clef_grad_scaler *scaler, clef_grad_scaler_state state) {
-    if (scaler) scaler->state = state;
+    if (!scaler) return;
+    if (clef__is_scale(state.scale) && state.good >= 0) scaler->state = state;
+    else
+        clef__fail(scaler->ctx, CLEF_INVALID,
+                   "grad_scaler_set: scale is %g and good %lld; scale must be from 2^-126 to 2^126, and good at least 0",
+                   state.scale, (long long)state.good);
 }

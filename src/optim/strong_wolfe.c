@@ -3,6 +3,7 @@
    First steps grow until two lengths have such a point between them, then the bracket shrinks; both by the minimum of the cubic through two
    points with their slopes.  Nocedal and Wright, "Numerical optimization", 2006, algorithms 3.5 and 3.6; the rules for growing and for too
    little progress are those of Schmidt's minFunc, 2005, which PyTorch follows, too. */
+#include "graph/graph.h"
 #include "optim/line_search.h"
 #include <math.h>
 #include <stdbool.h>
@@ -22,7 +23,7 @@ void clef__hold_point(clef__line_point *held, const clef__line_point *point) {
     clef_tensor *former = held->gradient;
     *held = *point;
     clef_keep(held->gradient);
-    clef_release(former);
+    clef__release_now(former);
 }
 
 /* The minimum of the cubic through a and b with their slopes, within low and high; their middle where there is none. */
@@ -45,7 +46,9 @@ static bool is_flat_enough(const search *s, const clef__line_point *p) { return 
 
 static clef_status evaluate(search *s, double t) {
     s->line->evaluations++;
-    return s->line->evaluate(s->line->user, t, &s->p);
+    clef_status status = s->line->evaluate(s->line->user, t, &s->p);
+    if (!isfinite(s->p.slope)) s->p.loss = INFINITY;
+    return status;
 }
 
 static void set_bracket(search *s, const clef__line_point *a, const clef__line_point *b) {

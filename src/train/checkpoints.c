@@ -41,6 +41,12 @@ static clef_status make_directory(clef__fit *f) {
                   : CLEF_OK;
 }
 
+clef_status clef__check_extra(clef_context *ctx, const clef_fit_options *o) {
+    clef__report report = {0};
+    return clef__extra_check(o->extra, o->n_extra, false, &report) ? CLEF_OK
+                                                                   : clef__fail(ctx, report.status, "fit: %s", report.text);
+}
+
 /* Where there are no locks (some network file systems) nobody is kept out. */
 clef_status clef__checkpoint_begin(clef__fit *f) {
     if (f->o->checkpoint_note && strlen(f->o->checkpoint_note) > NOTE_SIZE - STATE_SIZE)
@@ -104,7 +110,7 @@ clef_status clef__checkpoint_inside(clef__fit *f) {
     clef__meter_values sums;
     clef_status status = clef__share_module(f);
     if (!status) status = clef__read_sums(f, &sums);
-    if (!status && !isfinite(sums.loss)) status = clef__diagnose(f, (int64_t)sums.good);
+    if (!status && !isfinite(sums.loss)) status = clef__refuse_loss(f, &sums);
     if (!status) status = clef__by_first(f, make_directory);
     return status ? status : save(f, "last.ckpt", &sums);
 }

@@ -187,11 +187,25 @@ static clef_status check_growth(clef__fit *f, double loss) {
                       (long long)f->done + 1, loss, (long long)f->batch, f->first_loss, f->lr);
 }
 
+/* Behind `good` batches of this epoch no step changed anything: updates of averages that were not taken do not count. */
+static void forget_updates(clef__fit *f, int64_t good) {
+    if (!f->o->averaged) return;
+    int64_t each = accumulation(f), batches = f->batch - f->first_batch;
+    bool whole = f->batch == clef_loader_batches(f->o->train);
+    int64_t steps = (whole ? batches + each - 1 : batches) / each;
+    clef_averaged_set(f->o->averaged, clef_averaged_updates(f->o->averaged) - (steps - good / each));
+}
+
+clef_status clef__refuse_loss(clef__fit *f, const clef__meter_values *values) {
+    forget_updates(f, (int64_t)values->good);
+    return clef__diagnose(f, (int64_t)values->good);
+}
+
 /* Reads the meters and checks them. */
 static clef_status read_meters(clef__fit *f, clef__meter_values *values) {
     clef_status status = clef__read_sums(f, values);
     if (status) return status;
-    if (!isfinite(values->loss)) return clef__diagnose(f, (int64_t)values->good);
+    if (!isfinite(values->loss)) return clef__refuse_loss(f, values);
     return check_growth(f, values->loss / (double)f->items);
 }
 

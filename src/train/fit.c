@@ -15,6 +15,14 @@ static clef_status append(clef__fit *f, clef__train_room *room, const clef_epoch
     return CLEF_OK;
 }
 
+/* What would end the run after an epoch's work. */
+static clef_status check_files(clef_module *module, const clef_fit_options *o) {
+    clef_context *ctx = clef_module_context(module);
+    for (int i = 0; i < clef_module_tensors(module); i++)
+        if (clef__has_average(ctx, clef_module_tensor(module, i).tensor)) return clef__refuse_averages(ctx, "fit");
+    return clef__check_extra(ctx, o);
+}
+
 static clef_status check(clef_module *module, const clef_fit_options *o) {
     clef_context *ctx = clef_module_context(module);
     if (!o || !o->train || !o->optimizer) return clef__fail(ctx, CLEF_INVALID, "fit: options need a train loader and an optimizer");
@@ -33,7 +41,8 @@ static clef_status check(clef_module *module, const clef_fit_options *o) {
         return clef__fail(ctx, CLEF_INVALID,
                           "fit: the schedule is a plateau that maximizes, and fit tells it a loss; leave it out and call "
                           "clef_schedule_metric in on_epoch");
-    return clef_error_status(ctx);
+    clef_status status = check_files(module, o);
+    return status ? status : clef_error_status(ctx);
 }
 
 /* The loss, which fits the module and both loaders. */

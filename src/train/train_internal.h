@@ -167,6 +167,7 @@ clef_status clef__as_tested(clef__fit *f, clef_status (*act)(clef__fit *f));
 clef_status clef__train_epoch(clef__fit *f, clef_epoch *result);
 
 /* checkpoints.c */
+clef_status clef__check_extra(clef_context *ctx, const clef_fit_options *o); /* the program's own values */
 clef_status clef__checkpoint_begin(clef__fit *f); /* makes the directory and locks it: CLEF_STATE where another run has it */
 void clef__checkpoint_unlock(clef__fit *f);
 /* The line that a checkpoint's note begins with: where a run is, and the sums of an epoch under way. */
@@ -188,4 +189,6 @@ clef_status clef__csv_line(clef__fit *f);  /* of the epoch that ended */
 
 /* diagnose.c: after a loss that is no number: names the batch, which `good` ones came before in this epoch, and the first bad layer. */
 clef_status clef__diagnose(clef__fit *f, int64_t good);
+/* epoch.c: the same, of these meters, and what was not taken since counts no more. */
+clef_status clef__refuse_loss(clef__fit *f, const clef__meter_values *values);
 #endif

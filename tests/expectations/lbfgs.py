@@ -3,7 +3,7 @@
     python3 lbfgs.py > lbfgs.def
 
 Functions and start are those of tests/optim/test_lbfgs.c: Rosenbrock's of three numbers, and a net of 2-3-1 with tanh, whose parameters
-and data are `number` of i."""
+and data are `number` of i.  A max_eval of 0 is left out: Clef's own default then gives a search at least 25 evaluations."""
 import torch
 
 torch.set_default_dtype(torch.float64)
@@ -36,6 +36,9 @@ print("/* function, lr, max_iter, max_eval, history, strong_wolfe, steps; then f
 print("   far, and the parameters */")
 for function, lr, max_iter, max_eval, history, wolfe, steps in (
     (rosenbrock, 1, 1, 25, 100, 1, 12),
+    (rosenbrock, 1, 1, 0, 100, 1, 4),
+    (rosenbrock, 1, 2, 0, 100, 1, 4),
+    (rosenbrock, 1e-3, 4, 0, 100, 0, 2),
     (rosenbrock, 1, 20, 25, 100, 1, 3),
     (rosenbrock, 0.5, 4, 25, 2, 1, 4),
     (rosenbrock, 1e-3, 3, 3, 100, 0, 4),
@@ -44,7 +47,7 @@ for function, lr, max_iter, max_eval, history, wolfe, steps in (
 ):
     parameters, loss = function()
     optimizer = torch.optim.LBFGS(
-        parameters, lr=lr, max_iter=max_iter, max_eval=max_eval, history_size=history, line_search_fn="strong_wolfe" if wolfe else None
+        parameters, lr=lr, max_iter=max_iter, max_eval=max_eval or (25 if wolfe else None), history_size=history, line_search_fn="strong_wolfe" if wolfe else None
     )
 
     def closure():

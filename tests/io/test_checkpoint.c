@@ -114,6 +114,26 @@ Test(checkpoint, bad_files_change_nothing) {
     clef_close(reference.ctx);
 }
 
+/* A scale whose inverse is no number of f32 would make zeros of gradients NaN. */
+Test(checkpoint, scales_out_of_range_change_nothing) {
+    static const char *const wrong[] = {"0x1.0000000000000p-127", "0x1.0000000000000p+127", "inf"};
+    clef_context *ctx = clef_open(NULL);
+    clef_grad_scaler *scaler = clef_grad_scaler_new(ctx, &(clef_grad_scaler_options){.scale = 4});
+    char path[1024], bad[1024], text[96];
+    snprintf(path, sizeof path, "%s", io_path(dir, "good"));
+    snprintf(bad, sizeof bad, "%s", io_path(dir, "bad"));
+    clef_checkpoint parts = {.scaler = scaler};
+    cr_assert_eq(clef_checkpoint_save(ctx, path, &parts), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "\"scaler.scale\":\"%s\",\"x\":\"0x", wrong[i]);
+        cr_assert(sealed_patch(path, bad, "\"scaler.scale\":\"0x", text));
+        cr_expect_eq(clef_checkpoint_load(ctx, bad, &parts), CLEF_FORMAT);
+        expect_error(ctx, CLEF_FORMAT, "scaler.scale with which no run can continue");
+    }
+    cr_expect_eq(clef_grad_scaler_get(scaler).scale, 4);
+    clef_close(ctx);
+}
+
 /* The eight bytes of a little-endian number in the file's data. */
 static void set_number(io_bytes file, const char *tensor, int64_t number) {
     clef__reader reader = clef__reader_memory(file.data, file.size);

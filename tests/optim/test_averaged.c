@@ -146,6 +146,23 @@ Test(averaged, are_taken_and_given_back) {
     cr_expect_eq(clef_averaged_updates(a), 3);
 }
 
+Test(averaged, memory_does_not_grow_within_a_step) {
+    clef_module *m = one(CLEF_F32);
+    clef_averaged *a = clef_averaged_new(m, NULL);
+    size_t used = 0;
+    for (int i = 0; i < 40; i++) {
+        cr_assert_eq(clef_averaged_update(a), CLEF_OK);
+        cr_assert(clef_averaged_use(a, true) == CLEF_OK && clef_averaged_use(a, false) == CLEF_OK);
+        if (i == 3) used = (size_t)clef_memory(ctx).used;
+    }
+    cr_expect_leq((size_t)clef_memory(ctx).used, used);
+}
+
+static clef_tensor *no_loss(void *user) {
+    (void)user;
+    return NULL;
+}
+
 /* All but the first, where parameters and averages still share their memory, have the same plan. */
 Test(averaged, updates_have_one_plan) {
     clef_module *m = one(CLEF_F32);
@@ -166,6 +183,9 @@ Test(averaged, refusals) {
     expect_error(ctx, CLEF_INVALID, "averaged: decay is 1; it must be at least 0 and below 1");
     cr_expect_null(clef_averaged_new(m, &(clef_averaged_options){.decay = NAN}));
     expect_error(ctx, CLEF_INVALID, "averaged: decay is nan");
+    cr_expect_null(clef_averaged_new(m, &(clef_averaged_options){.decay = 1 - 1e-8}));
+    expect_error(ctx, CLEF_INVALID, "averaged: decay is 1 - 1e-08, which is 1 in f32");
+    cr_expect_not_null(clef_averaged_new(m, &(clef_averaged_options){.decay = 1 - 6e-8}));
     cr_expect_null(clef_averaged_new(clef_nn_relu(ctx), NULL));
     expect_error(ctx, CLEF_INVALID, "averaged: the relu has no floating parameter to average");
     cr_expect_null(clef_averaged_new(NULL, NULL));
@@ -173,6 +193,41 @@ Test(averaged, refusals) {
     cr_expect_eq(clef_averaged_use(NULL, true), CLEF_INVALID);
     cr_expect(clef_averaged_tensors(NULL) == 0 && clef_averaged_updates(NULL) == 0 && !clef_averaged_context(NULL));
     cr_expect_null(clef_averaged_tensor(clef_averaged_new(m, NULL), 99).tensor);
+}
+
+/* Whatever would take averages for the module's own weights, or lose these, is refused. */
+Test(averaged, of_one_module_are_in_use_one_at_a_time) {
+    clef_module *m = one(CLEF_F32), *other = one(CLEF_F32);
+    clef_tensor *p = parameter_of(m, CLEF_F32);
+    clef_averaged *x = clef_averaged_new(m, NULL), *y = clef_averaged_new(m, &(clef_averaged_options){.decay = 0.5});
+    clef_averaged *of_part = clef_averaged_new(clef_module_child(m, "0"), NULL), *apart = clef_averaged_new(other, NULL);
+    clef_optimizer *opt = clef_sgd(m, &(clef_sgd_options){.lr = 1});
+    clef_lbfgs *lbfgs = clef_lbfgs_new(m, NULL);
+    double own[N], now[N];
+    set(p, 1);
+    read_f64(p, own);
+    cr_assert_eq(clef_averaged_use(x, true), CLEF_OK);
+    cr_assert_eq(clef_averaged_use(x, true), CLEF_OK, "it is so already");
+    clef_averaged *others[] = {y, of_part};
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(clef_averaged_use(others[i], true), CLEF_STATE);
+        expect_error(ctx, CLEF_STATE, "averaged_use: the module has the averaged weights; give it back its own first");
+        cr_expect_eq(clef_averaged_update(others[i]), CLEF_STATE);
+        expect_error(ctx, CLEF_STATE, "averaged_update: the module has the averaged weights");
+    }
+    cr_expect_eq(clef_checkpoint_save(ctx, "nowhere.ckpt", &(clef_checkpoint){.module = m, .averaged = y}), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "checkpoint_save: the module has the averaged weights");
+    cr_expect_eq(clef_checkpoint_load(ctx, "nowhere.ckpt", &(clef_checkpoint){.module = m}), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "checkpoint_load: the module has the averaged weights");
+    cr_expect_eq(clef_step(opt), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "step: the module has the averaged weights");
+    cr_expect_eq(clef_lbfgs_step(lbfgs, no_loss, NULL, NULL), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "lbfgs_step: the module has the averaged weights");
+    cr_expect(clef_averaged_use(apart, true) == CLEF_OK && clef_averaged_use(apart, false) == CLEF_OK, "of another module");
+    cr_assert_eq(clef_averaged_use(x, false), CLEF_OK);
+    read_f64(p, now);
+    cr_expect_arr_eq(now, own, sizeof own);
+    cr_expect(clef_averaged_use(y, true) == CLEF_OK && clef_averaged_use(y, false) == CLEF_OK && clef_step(opt) == CLEF_OK);
 }
 
 /* ---- checkpoints ---- */

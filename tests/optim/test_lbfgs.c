@@ -138,6 +138,42 @@ Test(lbfgs, finds_the_minimum_in_f32_and_of_halves) {
     }
 }
 
+/* Memory is that of the pairs and a few vectors more, however many iterations a step has. */
+enum { LONG = 1 << 14 };
+
+static clef_tensor *long_valley(void *user) {
+    clef_tensor *x = user, *a = clef_slice(x, 0, 0, LONG - 1, 1), *b = clef_slice(x, 0, 1, LONG, 1);
+    clef_tensor *valley = clef_mul_scalar(clef_square(clef_sub(b, clef_square(a))), 100);
+    return clef_mean(clef_add(valley, clef_square(clef_add_scalar(a, -1))), NULL, 0, false);
+}
+
+Test(lbfgs, memory_does_not_grow_with_iterations) {
+    static const int iterations[] = {6, 6, 30};
+    for (int wolfe = 0; wolfe < 2; wolfe++) {
+        clef_module *m = clef_module_new(ctx, "parameters", NULL, NULL);
+        clef_module_add_parameter(m, "x", noise_tensor(ctx, CLEF_SHAPE(LONG), 3));
+        size_t used = 0;
+        for (int i = 0; i < 3; i++) {
+            clef_lbfgs_options o = {.lr = wolfe ? 1 : 0.01,
+                                    .max_iter = iterations[i],
+                                    .max_eval = 100,
+                                    .history = 2,
+                                    .tolerance_grad = 1e-30,
+                                    .tolerance_change = 1e-30,
+                                    .strong_wolfe = wolfe != 0};
+            clef_lbfgs *l = clef_lbfgs_new(m, &o);
+            clef_assign(clef_parameter(m, "x"), noise_tensor(ctx, CLEF_SHAPE(LONG), 3));
+            size_t before = (size_t)clef_memory(ctx).used;
+            cr_assert_eq(clef_lbfgs_step(l, long_valley, clef_parameter(m, "x"), NULL), CLEF_OK, "%s", clef_error(ctx));
+            cr_assert(clef_lbfgs_get(l).iterations > iterations[i] / 2, "%d: %lld, %g", wolfe,
+                      (long long)clef_lbfgs_get(l).iterations, clef_lbfgs_get(l).loss);
+            size_t more = (size_t)clef_memory(ctx).used - before;
+            if (i < 2) used = more;
+            cr_expect(more <= used + LONG * sizeof(float), "%d iterations: %zu bytes, not %zu", iterations[i], more, used);
+        }
+    }
+}
+
 /* Batches of a loader are temporaries, as is what a program made before. */
 static clef_tensor *of_batch(void *user) {
     void **of = user;
@@ -185,11 +221,76 @@ Test(lbfgs, failures_leave_the_last_good_parameters) {
     cr_expect(after[0] != -1.2f && fabs(after[0] + 1.2) < 0.1, "%g", after[0]);
     p.infinite_at = 4;
     cr_expect_eq(clef_lbfgs_step(l, rosenbrock, &p, NULL), CLEF_INVALID);
-    expect_error(ctx, CLEF_INVALID, "is not finite at first");
+    expect_error(ctx, CLEF_INVALID, "is not finite where the step begins, so nothing was moved");
     problem q = {.m = make_rosenbrock(CLEF_F32), .infinite_at = 2};
     l = clef_lbfgs_new(q.m, &(clef_lbfgs_options){.strong_wolfe = true});
     cr_expect_eq(clef_lbfgs_step(l, rosenbrock, &q, NULL), CLEF_OK, "the search passes it by: %s", clef_error(ctx));
     cr_expect(clef_lbfgs_get(l).loss < 10, "%g", clef_lbfgs_get(l).loss);
+}
+
+/* A failed first iteration leaves nothing behind: the next step is a first one. */
+Test(lbfgs, begins_anew_after_a_failure) {
+    double x[2][MOST];
+    for (int fails = 0; fails < 2; fails++) {
+        problem p = {.m = make_rosenbrock(CLEF_F32)};
+        clef_lbfgs *l = clef_lbfgs_new(p.m, &(clef_lbfgs_options){.lr = 0.1, .max_iter = 2});
+        p.fails_at = fails ? 2 : 0;
+        if (fails) cr_expect_eq(clef_lbfgs_step(l, rosenbrock, &p, NULL), CLEF_INVALID);
+        clef_clear_error(ctx);
+        p.fails_at = 0;
+        cr_assert_eq(clef_lbfgs_step(l, rosenbrock, &p, NULL), CLEF_OK, "%s", clef_error(ctx));
+        read_all(p.m, x[fails]);
+    }
+    cr_expect_arr_eq(x[0], x[1], 3 * sizeof *x[0]);
+}
+
+static clef_tensor *large(void *user) {
+    problem *p = user;
+    return clef_sum(clef_mul_scalar(clef_parameter(p->m, "x"), 3e20), NULL, 0, false);
+}
+
+static clef_tensor *again(void *user) {
+    cr_expect_eq(clef_lbfgs_step(lbfgs, again, user, NULL), CLEF_STATE);
+    expect_error(ctx, CLEF_STATE, "lbfgs_step: its closure calls it again");
+    return rosenbrock(user);
+}
+
+Test(lbfgs, says_what_is_wrong) {
+    problem p = {.m = make_rosenbrock(CLEF_F32)};
+    clef_lbfgs *l = clef_lbfgs_new(p.m, &(clef_lbfgs_options){0});
+    cr_expect_eq(clef_lbfgs_step(l, large, &p, NULL), CLEF_INVALID, "loss and gradient are finite, its square is not");
+    expect_error(ctx, CLEF_INVALID, "lbfgs_step: sums of products of the gradient's elements are too large for f32");
+    start(p.m, rosenbrock, (clef_lbfgs_options){.lr = 1e-3, .max_iter = 1});
+    cr_expect_eq(clef_lbfgs_step(lbfgs, again, &p, NULL), CLEF_OK, "%s", clef_error(ctx));
+}
+
+/* ---- several devices ---- */
+static clef_tensor *of_moved(void *user) {
+    clef_module *m = user;
+    clef_context *own = clef_module_context(m);
+    clef_tensor *x = clef_full(own, CLEF_SHAPE(2, 3), CLEF_F32, 0.5);
+    x = clef_to_device(x, clef_tensor_device(clef_parameter(m, "weight")));
+    return clef_mean(clef_square(clef_add_scalar(clef_forward(m, x), -1)), NULL, 0, false);
+}
+
+Test(lbfgs, follows_a_module_that_moves) {
+    float after[2][6];
+    for (int moves = 0; moves < 2; moves++) {
+        clef_context *own = open_or_skip(&(clef_options){.device = "0/2", .seed = 3});
+        if (clef_context_device_count(own) < 2) {
+            clef_close(own);
+            cr_skip_test("one device only");
+        }
+        clef_module *m = clef_nn_linear(own, 3, 2, NULL);
+        clef_lbfgs *l = clef_lbfgs_new(m, &(clef_lbfgs_options){.lr = 0.1, .max_iter = 3});
+        for (int i = 0; i < 3; i++) {
+            cr_assert_eq(clef_lbfgs_step(l, of_moved, m, NULL), CLEF_OK, "%s", clef_error(own));
+            if (moves) cr_assert_eq(clef_module_to(m, i == 0), CLEF_OK);
+        }
+        cr_assert_eq(clef_read(clef_parameter(m, "weight"), after[moves], sizeof after[0]), CLEF_OK);
+        close_clean(own);
+    }
+    for (int i = 0; i < 6; i++) cr_expect_float_eq(after[0][i], after[1][i], 1e-6, "%g, %g", after[0][i], after[1][i]);
 }
 
 Test(lbfgs, refusals) {

@@ -143,6 +143,29 @@ Test(averages, of_a_resumed_run_have_the_same_bits) {
     remove_directory(dir);
 }
 
+/* The fourth batch holds a NaN: whenever fit notices, averages and their count are those of the steps before. */
+Test(averages, count_what_was_taken) {
+    enum { ITEMS = 320, BATCH = 32, BAD = 3 };
+    static float x[ITEMS * 64];
+    static int64_t y[ITEMS];
+    for (int i = 0; i < ITEMS * 64; i++) x[i] = (float)(i * 37 % 101) / 101;
+    for (int i = 0; i < ITEMS; i++) y[i] = i % 10;
+    x[(BAD * BATCH + 5) * 64] = NAN;
+    for (int accumulate = 1; accumulate <= 2; accumulate++) {
+        rig r = rig_open((rig_options){.plain = true});
+        clef_averaged *mean = clef_averaged_new(r.net, NULL);
+        clef_fit_options options = rig_fit(&r);
+        clef_dataset *data = clef_dataset_arrays(r.ctx, x, CLEF_SHAPE(1, 8, 8), y, ITEMS);
+        options.train = clef_loader_open(data, &(clef_loader_options){.batch = BATCH});
+        options.averaged = mean;
+        options.accumulate = accumulate;
+        cr_expect_eq(clef_fit(r.net, &options, NULL), CLEF_INVALID);
+        cr_expect(strstr(clef_error(r.ctx), "batch 4 is not finite"), "%s", clef_error(r.ctx));
+        cr_expect_eq(clef_averaged_updates(mean), BAD / accumulate, "%lld", (long long)clef_averaged_updates(mean));
+        clef_close(r.ctx);
+    }
+}
+
 Test(averages, refusals) {
     rig r = rig_open(kind), s = rig_open(kind);
     clef_fit_options options = rig_fit(&r);
@@ -157,6 +180,13 @@ Test(averages, refusals) {
     options.averaged = clef_averaged_new(clef_nn_linear(r.ctx, 2, 2, NULL), NULL);
     cr_expect_eq(clef_fit(r.net, &options, NULL), CLEF_INVALID);
     cr_expect_str_eq(clef_error(r.ctx), "fit: the averages are of none of the module's parameters; make them of this module");
+    clef_clear_error(r.ctx);
+    options = rig_fit(&r);
+    options.averaged = clef_averaged_new(r.net, NULL);
+    cr_assert_eq(clef_averaged_use(options.averaged, true), CLEF_OK);
+    cr_expect_eq(clef_fit(r.net, &options, NULL), CLEF_STATE);
+    cr_expect(strstr(clef_error(r.ctx), "fit: the module has the averaged weights"), "%s", clef_error(r.ctx));
+    cr_expect_eq(clef_optimizer_steps(r.optimizer), 0);
     clef_close(r.ctx), clef_close(s.ctx);
 }
 

@@ -72,3 +72,46 @@ Test(extra, that_the_file_lacks_begin_no_run) {
     clef_close(r.ctx);
     remove_directory(dir);
 }
+
+Test(extra, that_are_wrong_begin_no_run) {
+    rig r = rig_open((rig_options){.plain = true});
+    clef_fit_options options = rig_fit(&r);
+    double value = 3;
+    clef_extra wrong[] = {{.name = "value"}, {.real = &value}};
+    for (int i = 0; i < 2; i++) {
+        options.extra = &wrong[i];
+        options.n_extra = 1;
+        cr_expect_eq(clef_fit(r.net, &options, NULL), CLEF_INVALID);
+        cr_expect(strstr(clef_error(r.ctx), i ? "fit: extra value 0 needs a name" : "fit: extra value \"value\" needs one of"),
+                  "%s", clef_error(r.ctx));
+        clef_clear_error(r.ctx);
+    }
+    cr_expect_eq(clef_optimizer_steps(r.optimizer), 0);
+    clef_close(r.ctx);
+}
+
+/* Two ranks, and only rank 0 has a value. */
+static clef_status unequal(clef_context *ctx, clef_group *all, void *user) {
+    char *line = user;
+    int64_t calls = 0;
+    clef_dataset *data = clef_dataset_take(clef_digits(ctx, CLEF_TRAIN), 64);
+    clef_loader *batches = clef_loader_open(data, &(clef_loader_options){.batch = 32, .group = all});
+    clef_module *net = clef_sequential(ctx, CLEF_LAYERS(clef_nn_flatten(ctx), clef_nn_linear(ctx, 64, 10, NULL)));
+    clef_replicate(net, all);
+    clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 1e-2, .group = all});
+    clef_fit_options o = {.train = batches,
+                          .optimizer = opt,
+                          .extra = &(clef_extra){.name = "calls", .whole = &calls},
+                          .n_extra = clef_group_rank(all) == 0};
+    clef_status status = clef_fit(net, &o, NULL);
+    if (clef_group_rank(all) == 0) snprintf(line, 200, "%s", clef_error(ctx));
+    return status;
+}
+
+Test(extra, ranks_have_the_same_number) {
+    static char line[200];
+    clef_status status = clef_run_ranks("0/2", unequal, line);
+    if (status == CLEF_NO_DEVICE || status == CLEF_UNSUPPORTED) cr_skip_test("%s", clef_error(NULL));
+    cr_expect_eq(status, CLEF_GROUP, "%s", clef_error(NULL));
+    cr_expect(strstr(line, "as n_extra"), "%s", line);
+}
