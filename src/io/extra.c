@@ -1,4 +1,4 @@
-/* extra.c — a program's own numbers and texts in a checkpoint: metadata "extra." + name.  Numbers come back bit for bit. */
+/* extra.c — a program's own numbers and texts in a checkpoint: metadata "extra." + name.  Numbers come back bit for bit, NaN as some NaN. */
 #include "io_internal.h"
 #include <string.h>
 
