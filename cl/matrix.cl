@@ -10,8 +10,9 @@
    Splits are gathered by finish (pack.cl).
 
    Knobs: GM, GN; RM (32 or 64), RN (16 or 32); TK a multiple of 16, PAD (8: eights stay whole); what a work-item loads of a block of
-   A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8, 16 or 32; STAGES (1; more with FLAT alone); A_ALONG, B_ALONG: neighbouring work-items load neighbours
-   along k, else along m or n; A_WIDTH, B_WIDTH: 8 where these come in whole eights, else 1; IN: f16 or bf16, storage of A and B;
+   A, TK · RM / (32 · GN), and of B, TK · RN / (32 · GM), is 8, 16 or 32; STAGES (1; more with FLAT alone);
+   A_ALONG, B_ALONG: neighbouring work-items load neighbours along k, else along m or n; A_WIDTH, B_WIDTH: 8 where these come in
+   whole eights, else 1; IN: f16 or bf16, storage of A and B;
    FLAT: k is one level (both widths are 8); OUT: f32, f16 or bf16, storage of C and bias; PTX: see matrix_unit.h.
    Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RN=16 TK=32; FLAT=1; FLAT=1 GM=2 GN=2 RM=64 TK=32 STAGES=3. */
 #ifndef IN

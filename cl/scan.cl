@@ -1,6 +1,6 @@
-/* scan.cl — prefix sums, or products, along the n of x [outer, n, inner], in stages that are the same on every device: each chunk of `length` elements is
-   summed, the sums are scanned in the same way, and each chunk is scanned from what came before it.  A row of products is one chunk: the
-   product of a chunk by itself may be 0 or infinite where that of all before it and it is neither.
+/* scan.cl — prefix sums, or products, along the n of x [outer, n, inner], in stages that are the same on every device: each chunk of
+   `length` elements is summed, the sums are scanned in the same way, and each chunk is scanned from what came before it.  A row of
+   products is one chunk: the product of a chunk by itself may be 0 or infinite where that of all before it and it is neither.
 
    DT: what lies in x.  OT: f32 f16 bf16 f64 i64 (what lies in y).  Sums are formed in OT's computing type.
    `reverse`: sums begin at the last element.  A unit of work is one chunk of one column.

@@ -288,7 +288,7 @@ static clef_tensor *place(const clef_op *op, const char *name, clef_tensor *x, i
 }
 
 clef_tensor *clef__scatter(const char *name, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
-    return place(&op_scatter, name, x, dim, index, src, true);
+    return place(&op_scatter, name, x, dim, index, src, false);
 }
 
 clef_tensor *clef__scatter_extreme(const char *name, bool largest, clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src,
