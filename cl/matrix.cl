@@ -3,8 +3,9 @@
 
    A work-group owns a tile of C: GM × GN sub-groups of 32 work-items, RM × RN elements each, in fragments of 16 × 8 that stay in
    registers.  It goes along k in blocks of TK, which tile.h tells.  A block lies in local memory as its operand does in global memory,
-   along k or across, so that both are reached in runs of 16 bytes.  Rows of a block are PAD longer than they need be (of f32 along k half of that), or those of
-   one fragment would meet in one bank.  With STAGES, copies to local memory go on by themselves (COPY_RUN), and no register holds what is on its way.
+   along k or across, so that both are reached in runs of 16 bytes.  Rows of a block are PAD longer than they need be (of f32 along k half
+   of that), or those of one fragment would meet in one bank.  With STAGES, copies to local memory go on by themselves (COPY_RUN), and no
+   register holds what is on its way.
 
    Results go through local memory in slabs of 16 rows for each sub-group, so that neighbouring work-items write neighbouring fours.
    Splits are gathered by finish (pack.cl).
@@ -15,7 +16,7 @@
    whole runs, else 1; IN: f16, bf16 or f32, storage of A and B;
    FLAT: k is one level (both widths are those of runs); OUT: f32, f16 or bf16, storage of C and bias; PTX: see matrix_unit.h.
    Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=1 GN=2 RN=16 TK=32; FLAT=1; FLAT=1 GM=2 GN=2 RM=64 TK=32 STAGES=3;
-   IN=f32 TK=32 A_WIDTH=4 B_WIDTH=4 FLAT=1; IN=f32 GM=2 GN=2 RM=64 TK=16 A_WIDTH=4 B_WIDTH=4 FLAT=1 STAGES=2. */
+   IN=f32 A_ALONG=0 B_ALONG=1; IN=f32 A_WIDTH=1 B_WIDTH=1; IN=f32 FLAT=1 GM=2 GN=2 RM=64 TK=8 STAGES=3. */
 #ifndef IN
 #define IN f16
 #endif
@@ -35,7 +36,7 @@
 #define RN 32
 #endif
 #ifndef TK
-#define TK 64
+#define TK (8 * RUN)
 #endif
 #ifndef PAD
 #define PAD 8
@@ -47,10 +48,10 @@
 #define B_ALONG 0
 #endif
 #ifndef A_WIDTH
-#define A_WIDTH 8
+#define A_WIDTH RUN
 #endif
 #ifndef B_WIDTH
-#define B_WIDTH 8
+#define B_WIDTH RUN
 #endif
 #ifndef FLAT
 #define FLAT 0

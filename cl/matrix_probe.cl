@@ -1,5 +1,5 @@
 /* matrix_probe.cl — one product of a matrix unit by itself, from rows of A, columns of B and rows of C, all dense: for whoever wants
-   to know whether the unit does what matrix_unit.h says.  IN: f16, bf16 or f32.  Checked with: IN=f32. */
+   to know whether the unit does what matrix_unit.h says.  IN: f16, bf16 or f32. */
 #include "common.h"
 #define TILES_M 1
 #define TILES_N 4

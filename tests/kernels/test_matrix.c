@@ -348,6 +348,19 @@ Test(tf32, only_where_it_was_asked_for) {
     ctx = rounding;
 }
 
+/* Planned for devices that are not here, of which one has such units. */
+Test(tf32, absent_devices_with_units_have_it) {
+    static const char *const key[] = {"a100", "mi100"};
+    for (int i = 0; i < 2; i++) {
+        clef_context *other = open_or_skip(&(clef_options){.seed = 1, .plan_for = key[i]});
+        clef_set_matmul_precision(other, CLEF_MATMUL_HIGH);
+        const char *plan =
+            plan_text(clef_matmul(noise_tensor(other, CLEF_SHAPE(80, 96), 1), noise_tensor(other, CLEF_SHAPE(96, 80), 2)));
+        cr_expect_eq(strstr(plan, "matrix.cl") != NULL, i == 0, "%s:\n%s", key[i], plan);
+        clef_close(other);
+    }
+}
+
 Test(tf32, only_where_units_are_and_for_known_words) {
     cr_assert_eq(clef_set_matmul_precision(ctx, (clef_matmul_precision)7), CLEF_INVALID);
     cr_expect(strstr(clef_error(ctx), "7 is neither"), "%s", clef_error(ctx));
