@@ -7,7 +7,7 @@
      CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
      CLEF_TUNING        0: results of clef_tune are neither used nor made (clef/tune.h)
      CLEF_CLBLAST       file of CLBlast's library; 0: none (clef/tune.h); read when it is needed
-     CLEF_MATRIX        0: no matrix units for products of half types; emulated: local memory in their place, on a device with the
+     CLEF_MATRIX        0: no matrix units for products; emulated: local memory in their place, on a device with the
                         profile gpu, to test; read when it is needed
      CLEF_PROBE         file of clef-probe (see clef_device_events); 0 or empty: none; read when it is needed
      CLEF_ZERO_COPY     0: parts of one CPU copy values to each other, too (docs/devices.md); read when a plan is made

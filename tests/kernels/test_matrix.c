@@ -352,7 +352,7 @@ Test(tf32, only_where_it_was_asked_for) {
 Test(tf32, absent_devices_with_units_have_it) {
     static const char *const key[] = {"a100", "mi100"};
     for (int i = 0; i < 2; i++) {
-        clef_context *other = open_or_skip(&(clef_options){.seed = 1, .plan_for = key[i]});
+        clef_context *other = open_or_skip(&(clef_options){.seed = 1, .profile = "gpu", .plan_for = key[i]});
         clef_set_matmul_precision(other, CLEF_MATMUL_HIGH);
         const char *plan =
             plan_text(clef_matmul(noise_tensor(other, CLEF_SHAPE(80, 96), 1), noise_tensor(other, CLEF_SHAPE(96, 80), 2)));
