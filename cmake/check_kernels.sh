@@ -35,7 +35,7 @@ runs_of() {
         END {
             compute["f16"] = compute["bf16"] = "f32"; compute["u8"] = compute["bool"] = "i32"
             print ""
-            if (match(text, /Checked with: [A-Z0-9_=; ]+/)) {
+            if (match(text, /Checked with: [A-Za-z0-9_=; ]+/)) {
                 for (i = split(substr(text, RSTART + 14, RLENGTH - 14), values, ";"); i > 0; i--) {
                     gsub(/[A-Z0-9_]+=/, "-D&", values[i])
                     print " " values[i]

@@ -7,7 +7,7 @@
      CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
      CLEF_TUNING        0: results of clef_tune are neither used nor made (clef/tune.h)
      CLEF_CLBLAST       file of CLBlast's library; 0: none (clef/tune.h); read when it is needed
-     CLEF_MATRIX        0: no matrix units for products of half types; emulated: local memory in their place, on a device with the
+     CLEF_MATRIX        0: no matrix units for products; emulated: local memory in their place, on a device with the
                         profile gpu, to test; read when it is needed
      CLEF_PROBE         file of clef-probe (see clef_device_events); 0 or empty: none; read when it is needed
      CLEF_ZERO_COPY     0: parts of one CPU copy values to each other, too (docs/devices.md); read when a plan is made
@@ -161,6 +161,20 @@ typedef struct clef_random_state {
 CLEF_API clef_random_state clef_random_get(const clef_context *ctx);
 /* Continues from a state that clef_random_get gave. */
 CLEF_API void clef_random_set(clef_context *ctx, clef_random_state state);
+
+/* How products of f32 may be computed.  HIGHEST, the default: with all bits of f32.  HIGH: on matrix units, where the device has such, with
+   both factors of every multiplication rounded to TF32: f32's range, 10 bits of mantissa, to nearest and ties away from zero.  That is a
+   relative error of at most 2^-11 = 4.9e-4 in each factor; sums stay in f32. */
+typedef enum clef_matmul_precision { CLEF_MATMUL_HIGHEST, CLEF_MATMUL_HIGH } clef_matmul_precision;
+/* Sets it for what is planned from now on: matmul, linear, convolutions and recurrent layers of f32, and their gradients, where they are
+   computed by such products (what Winograd's algorithm multiplies is rounded, too).  Other types stay as they are, and so does everything on a device without such units.  Results may differ from
+   those of HIGHEST by the errors above.  Plans of both settings are kept, and one made under the other setting is never used.
+   CLEF_INVALID for another value, which changes nothing.
+       clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGH);
+   TF32: NVIDIA, A100 Tensor Core GPU Architecture, 2020. */
+CLEF_API clef_status clef_set_matmul_precision(clef_context *ctx, clef_matmul_precision precision);
+/* The present setting; HIGHEST for NULL. */
+CLEF_API clef_matmul_precision clef_get_matmul_precision(const clef_context *ctx);
 
 /* Device memory in bytes: used: held by live values and plans; peak: the highest that was; cached: kept for
    reuse, on top of used; buffers: how many are live, a program's own too, whose bytes are not counted. */

@@ -107,6 +107,10 @@ static maker maker_of(const clef_context *ctx, const clef_checkpoint *what) {
     }
     int parts = clef_loader_parts(what->loader), n = parts ? parts : clef_group_size(what->group);
     if (n > 1 && used < sizeof m.text) snprintf(m.text + used, sizeof m.text - used, "; %d %s", n, parts ? "parts" : "ranks");
+    if (clef_get_matmul_precision(ctx) == CLEF_MATMUL_HIGH && used < sizeof m.text) {
+        size_t end = strlen(m.text);
+        snprintf(m.text + end, sizeof m.text - end, "; f32 may be multiplied in TF32");
+    }
     clef__clean_text(m.text); /* a character may have been cut, too */
     return m;
 }

@@ -33,7 +33,7 @@ enum {
     CLEF__GEMM_LIBRARY
 };
 enum { CLEF__TILE_SHAPE, CLEF__TILE_SPLITS, CLEF__TILE_LIBRARY };
-extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_family;
+extern const clef__family clef__gemm_family, clef__tile_family, clef__matrix_family, clef__tf32_family;
 
 /* product.c: strategies for matmul and linear */
 void clef__product_matmul(const clef__lowering *lw);

@@ -1,5 +1,5 @@
 /* tile.c — products on devices that like tiles in local memory: chooses tile, loads and splits, and emits cl/tile.cl, or
-   cl/matrix.cl where the device has matrix units for the operands. */
+   cl/matrix.cl where the device has matrix units for the operands: of half types, and of f32 where the context lets it be rounded to TF32. */
 #include "kernels/args.h"
 #include "kernels/gemm.h"
 #include "plan/lower/cost.h"
@@ -17,11 +17,12 @@ enum {
     DEEPEST = 64,         /* block along k */
     LANES = 32,           /* work-items that share a matrix unit */
     PLACE_INTS = 6,       /* the kernels' struct `place`, in ints */
-    NUMBERS_A = 160,      /* pairs of elements that they hold of A for one product of it, and places of rows, */
+    NUMBERS_A = 160,      /* words that they hold of A for one product of it, and places of rows, */
     NUMBERS_B = 80        /* and of B */
 };
 
-static const double PLAIN_EFFICIENCY = 0.7, MATRIX_EFFICIENCY = 4; /* matrix units do more than the peak of the others */
+/* Matrix units do more than the peak of the others, and half as much of f32 as of half types. */
+static const double PLAIN_EFFICIENCY = 0.7, MATRIX_EFFICIENCY = 4, TF32_EFFICIENCY = 2;
 
 /* Parts of C that a group makes, and elements in each: a work-item's, or those of a matrix unit; depth: of a block along k; price: of an
    element, in those of the largest tile, which reads least; stages: blocks in local memory at a time. */
@@ -31,10 +32,11 @@ typedef struct shape {
     int stages;
 } shape;
 
-/* Of either kernel.  Tuning results know shapes by their place, from 1. */
+/* Of either kernel, of one width of elements.  Tuning results know shapes by their place, from 1. */
 typedef struct method {
     const char *file, *kernel, *in_stages; /* kernel: of one block at a time */
     const clef__family *family;
+    double efficiency;
     int items; /* for a part */
     int pad;   /* elements that a row of a block is longer in local memory */
     int wide;  /* elements of a wide load */
@@ -70,16 +72,32 @@ const clef__family clef__matrix_family = {.name = "matrix",
                                           .seed = tile_seeds,
                                           .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
 
+/* Of f32 in TF32: apart from the tile family, whose results are of full f32. */
+const clef__family clef__tf32_family = {.name = "tf32",
+                                        .files = "matrix.cl pack.cl",
+                                        .knob = tile_knobs,
+                                        .n_knobs = CLEF__TILE_LIBRARY,
+                                        .seed = tile_seeds,
+                                        .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
+
 /* clang-format off */
 static const method plain = {
-    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .items = 1, .pad = 4, .wide = 4, .span = 32, .n_shapes = 6,
+    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .efficiency = PLAIN_EFFICIENCY, .items = 1, .pad = 4, .wide = 4, .span = 32, .n_shapes = 6,
     .shape = {{16, 16, 8, 8, 8, 1, 1}, {16, 8, 8, 8, 8, 1.15, 1}, {8, 16, 8, 8, 8, 1.15, 1}, {8, 16, 8, 4, 8, 1.4, 1}, {8, 8, 4, 4, 8, 2.2, 1},
               {16, 16, 8, 8, 16, 0.99, 1}}};
 static const method by_matrix_units = {
-    .file = "matrix.cl", .kernel = "matrix", .in_stages = "matrix_stages", .family = &clef__matrix_family, .items = LANES, .pad = 8, .wide = 8,
+    .file = "matrix.cl", .kernel = "matrix", .in_stages = "matrix_stages", .family = &clef__matrix_family,
+    .efficiency = MATRIX_EFFICIENCY, .items = LANES, .pad = 8, .wide = 8,
     .span = 16, .n_shapes = 8,
     .shape = {{4, 4, 32, 32, 64, 1, 1}, {4, 2, 32, 32, 32, 1.2, 1}, {2, 4, 32, 32, 32, 1.2, 1}, {2, 2, 32, 32, 32, 1.35, 1}, {1, 2, 32, 16, 32, 2, 1},
               {2, 4, 64, 32, 32, 0.5, 2}, {2, 2, 64, 32, 32, 0.55, 2}, {2, 2, 32, 32, 32, 0.8, 3}}};
+/* Blocks of as many bytes as those of half types, but in the seventh, which would want more than 128 registers. */
+static const method in_tf32 = {
+    .file = "matrix.cl", .kernel = "matrix", .in_stages = "matrix_stages", .family = &clef__tf32_family,
+    .efficiency = TF32_EFFICIENCY, .items = LANES, .pad = 8, .wide = 4,
+    .span = 16, .n_shapes = 8,
+    .shape = {{4, 4, 32, 32, 32, 1, 1}, {4, 2, 32, 32, 16, 1.2, 1}, {2, 4, 32, 32, 16, 1.2, 1}, {2, 2, 32, 32, 16, 1.35, 1}, {1, 2, 32, 16, 16, 2, 1},
+              {2, 4, 64, 32, 16, 0.5, 2}, {2, 2, 64, 32, 8, 0.55, 3}, {2, 2, 32, 32, 16, 0.8, 3}}};
 /* clang-format on */
 
 /* How one product is partitioned. */
@@ -116,15 +134,17 @@ static size_t plain_bytes(const shape *s, size_t element) {
     return (size_t)s->depth * (size_t)(s->gm * s->rm + s->gn * s->rn + 2 * plain.pad) * element;
 }
 
-/* What cl/matrix.cl keeps there: its blocks, in the longer way for them to lie, or a slab of results; and what stands in for units. */
-static size_t matrix_bytes(const shape *s, bool emulated) {
-    int m = s->gm * s->rm, n = s->gn * s->rn, pad = by_matrix_units.pad;
-    size_t blocks = (size_t)s->stages * (size_t)(m + n) * (size_t)(s->depth + pad) * 2, slab = (size_t)(s->gm * 16 * (n + pad)) * 4;
+/* What cl/matrix.cl keeps there: its blocks, in the longer way for them to lie, or a slab of results; and what stands in for units.  f32 takes
+   the bytes of two halves, and along k it is padded by half as many. */
+static size_t matrix_bytes(const method *by, const shape *s, bool emulated) {
+    int m = s->gm * s->rm, n = s->gn * s->rn, pad = by->pad, halves = by == &in_tf32 ? 2 : 1;
+    size_t blocks = (size_t)s->stages * (size_t)(m + n) * (size_t)(halves * s->depth + pad) * 2,
+           slab = (size_t)(s->gm * 16 * (n + pad)) * 4;
     size_t exchange = (size_t)(s->gm * s->gn) * (size_t)(s->rm / 16 * NUMBERS_A + s->rn / 8 * NUMBERS_B) * 4;
     return (blocks > slab ? blocks : slab) + (emulated ? exchange : 0);
 }
 
-/* With blocks of 16 and addresses from tables, tile.cl would want more than 128 registers.  Copies in stages are of whole eights, and find
+/* With blocks of 16 and addresses from tables, tile.cl would want more than 128 registers.  Copies in stages are of whole runs, and find
    no depths. */
 static bool tile_fits(const clef__lowering *lw, const tiling *t, const shape *s) {
     const clef_device_info *info = clef__lower_device(lw);
@@ -133,7 +153,7 @@ static bool tile_fits(const clef__lowering *lw, const tiling *t, const shape *s)
     int m = s->gm * s->rm, n = s->gn * s->rn, most = clef__lower_profile(lw)->block / (element > 4 ? 2 : 1);
     size_t depths = t->flat ? 0 : 2 * (size_t)(by->span * s->depth);
     size_t tables = ((size_t)(m + n + PLACE_INTS) + depths) * sizeof(int32_t);
-    size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(s, clef__lower_matrix_unit(lw) == CLEF__EMULATED);
+    size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(by, s, clef__lower_matrix_unit(lw) == CLEF__EMULATED);
     if (!t->flat && (s->stages > 1 || (by == &plain && s->depth > 8))) return false;
     return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
@@ -149,7 +169,7 @@ static double seconds_of(const clef__lowering *lw, const tiling *t, const shape 
     double rounds = ceil(groups / (double)units), busy = fmin(rounds * (double)items_of(t->by, s) / UNIT_ITEMS, 1);
     double run = (double)(clef__ceil_div(clef__ceil_div(t->k, splits), s->depth) * s->depth);
     clef__work work = {.flops = 2 * (double)(m * n) * run * s->price * rounds * (double)units / busy * t->element / 4,
-                       .efficiency = t->by == &plain ? PLAIN_EFFICIENCY : MATRIX_EFFICIENCY};
+                       .efficiency = t->by->efficiency};
     clef__work finish = {.bytes = t->element * (double)t->m * (double)t->n * (double)(2 * t->batch * splits)};
     return clef__launch_seconds(lw, &work) + (splits > 1 ? clef__launch_seconds(lw, &finish) : 0);
 }
@@ -262,13 +282,14 @@ static void multiply_in_splits(const clef__lowering *lw, const clef__gemm *g, co
     clef__gemm_finish(lw, g, part);
 }
 
-/* Matrix units take both operands in one half type. */
+/* Matrix units take both operands in one type: a half type, or f32 where that is wanted. */
 static const method *choose_method(const clef__lowering *lw, const clef__gemm *g) {
-    clef_dtype type = clef__gemm_type(g->a.dtype);
-    const tiling any = {.by = &by_matrix_units, .element = (double)clef_dtype_size(type)};
-    bool can = type != g->a.dtype && g->a.dtype == g->b.dtype && clef__lower_matrix_unit(lw), fits = false;
+    clef_dtype in = g->a.dtype, type = clef__gemm_type(in);
+    const tiling any = {.by = in == CLEF_F32 ? &in_tf32 : &by_matrix_units, .element = (double)clef_dtype_size(type)};
+    bool can = in == g->b.dtype && (in == CLEF_F32 ? clef__lower_tf32(lw) : type != in && clef__lower_matrix_unit(lw)),
+         fits = false;
     for (int i = 0; i < any.by->n_shapes && can; i++) fits = fits || tile_fits(lw, &any, &any.by->shape[i]);
-    return fits ? &by_matrix_units : &plain;
+    return fits ? any.by : &plain;
 }
 
 /* Joins the levels of k and chooses how operands are loaded and the tile.  False where none fits. */

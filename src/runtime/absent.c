@@ -65,6 +65,7 @@ void clef__absent_take(clef__device *device, const char *key) {
     info->group_multiple = r->in_step;
     info->f64 = clef__has_word(r->extensions, "cl_khr_fp64");
     info->f16 = clef__has_word(r->extensions, "cl_khr_fp16");
-    device->matrix_asked = true;
+    device->matrix_asked = device->tf32_asked = true;
     device->matrix_unit = unit_of(r);
+    device->tf32 = device->matrix_unit != CLEF__NO_MATRIX_UNIT;
 }

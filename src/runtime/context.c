@@ -106,6 +106,20 @@ bool clef__eager(const clef_context *ctx) { return ctx->eager; }
 bool clef__debug_memory(const clef_context *ctx) { return ctx->debug_memory; }
 const char *clef__plan_for(const clef_context *ctx) { return *ctx->plan_for ? ctx->plan_for : NULL; }
 
+/* ---- precision ---- */
+clef_status clef_set_matmul_precision(clef_context *ctx, clef_matmul_precision precision) {
+    if (!ctx) return clef__fail(NULL, CLEF_INVALID, "set_matmul_precision: no context");
+    if (precision != CLEF_MATMUL_HIGHEST && precision != CLEF_MATMUL_HIGH)
+        return clef__fail(ctx, CLEF_INVALID, "set_matmul_precision: %d is neither CLEF_MATMUL_HIGHEST nor CLEF_MATMUL_HIGH",
+                          (int)precision);
+    ctx->matmul_precision = precision;
+    return CLEF_OK;
+}
+
+clef_matmul_precision clef_get_matmul_precision(const clef_context *ctx) {
+    return ctx ? ctx->matmul_precision : CLEF_MATMUL_HIGHEST;
+}
+
 /* ---- random numbers ---- */
 void clef_seed(clef_context *ctx, uint64_t seed) {
     if (ctx) ctx->random = (clef_random_state){seed, 0};

@@ -2,13 +2,14 @@
 
    Only one that says it has an instruction set of the table below is asked, as compilers of others may stop the process at text
    they do not know.  Then one product of whole numbers is compiled and made in each half type (cl/matrix_probe.cl): where it does
-   not compile, or a single element is wrong, there are none.  No error of this ever reaches the context. */
+   not compile, or a single element is wrong, there are none.  Products of f32 in TF32 are asked about by themselves, when somebody wants
+   them, with numbers that must be rounded among the whole ones.  No error of this ever reaches the context. */
 #include "runtime/half.h"
 #include "runtime/runtime_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { M = 16, N = 8, K = 16, LARGEST = 8, LANES = 32 };
+enum { M = 16, N = 8, HALVES_K = 16, WORDS_K = 8, LARGEST = 8, LANES = 32 };
 #ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
 #define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000 /* of cl_nv_device_attribute_query */
 #endif
@@ -23,8 +24,13 @@ static const struct {
 };
 
 /* ---- one product, on the host and on the device ---- */
+/* k elements of a row of A, or of a column of B, of a half type or of f32: the same number of bytes. */
+typedef union line {
+    uint16_t half[HALVES_K];
+    uint32_t word[WORDS_K];
+} line;
 typedef struct product {
-    uint16_t a[M][K], b[N][K]; /* b: by columns */
+    line a[M], b[N];
     float c[M][N], want[M][N];
 } product;
 
@@ -35,15 +41,38 @@ static int number(int i, int salt) {
     return (int)((x >> 12) % (2 * LARGEST + 1)) - LARGEST;
 }
 
-static uint16_t half_of(int v, bool bf16) { return bf16 ? clef__to_bf16(v) : clef__to_f16(v); }
+static int depth_of(clef_dtype in) { return in == CLEF_F32 ? WORDS_K : HALVES_K; }
 
-static void fill_product(product *p, bool bf16) {
-    for (int i = 0; i < M * K; i++) p->a[i / K][i % K] = half_of(number(i, 1), bf16);
-    for (int i = 0; i < N * K; i++) p->b[i / K][i % K] = half_of(number(i, 2), bf16);
+/* Bits of an f32 that lies at a tie between v and the TF32 beyond it, or just below: rounded it is that number, or v, which is returned. */
+static double off_tf32(uint32_t *bits, int v, int i) {
+    enum { TIE = 1 << 12, STEP = 1 << 13 };
+    float plain = (float)v, beyond;
+    memcpy(bits, &plain, sizeof *bits);
+    if (v == 0 || i % 3 == 0) return v;
+    uint32_t next = *bits + STEP;
+    memcpy(&beyond, &next, sizeof beyond);
+    *bits += i % 3 == 1 ? TIE : TIE - 1;
+    return (double)(i % 3 == 1 ? beyond : plain);
+}
+
+/* Element i of A or B, into lines; the number that is to be multiplied. */
+static double put_element(line *lines, int i, int salt, clef_dtype in) {
+    int v = number(i, salt), k = depth_of(in);
+    if (in == CLEF_F32) return off_tf32(&lines[i / k].word[i % k], v, salt == 1 ? i : 0);
+    lines[i / k].half[i % k] = in == CLEF_BF16 ? clef__to_bf16(v) : clef__to_f16(v);
+    return v;
+}
+
+/* Whole numbers, some of A with a bit 10 places below the first: all sums are exact. */
+static void fill_product(product *p, clef_dtype in) {
+    double a[M * HALVES_K], b[N * HALVES_K];
+    int depth = depth_of(in);
+    for (int i = 0; i < M * depth; i++) a[i] = put_element(p->a, i, 1, in);
+    for (int i = 0; i < N * depth; i++) b[i] = put_element(p->b, i, 2, in);
     for (int i = 0; i < M * N; i++) {
-        int sum = number(i, 3);
+        double sum = number(i, 3);
         p->c[i / N][i % N] = (float)sum;
-        for (int k = 0; k < K; k++) sum += number(i / N * K + k, 1) * number(i % N * K + k, 2);
+        for (int k = 0; k < depth; k++) sum += a[i / N * depth + k] * b[i % N * depth + k];
         p->want[i / N][i % N] = (float)sum;
     }
 }
@@ -64,13 +93,13 @@ static bool run_probe(clef__device *device, cl_kernel kernel, product *p) {
     return code == CL_SUCCESS && memcmp(p->c, p->want, sizeof p->c) == 0;
 }
 
-static bool build_and_run(clef__device *device, const char *options, bool bf16) {
+static bool build_and_run(clef__device *device, const char *options, clef_dtype in) {
     const char *source = clef__embedded("matrix_probe.cl");
     char all[256];
     product p;
     cl_int code = CL_SUCCESS;
-    fill_product(&p, bf16);
-    snprintf(all, sizeof all, "%s %s -DIN=%s", device->options, options, bf16 ? "bf16" : "f16");
+    fill_product(&p, in);
+    snprintf(all, sizeof all, "%s %s -DIN=%s", device->options, options, clef_dtype_name(in));
     cl_program program = clCreateProgramWithSource(device->context, 1, &source, NULL, &code);
     bool built = program && clBuildProgram(program, 1, &device->id, all, NULL, NULL) == CL_SUCCESS;
     cl_kernel kernel = built ? clCreateKernel(program, "matrix_probe", &code) : NULL;
@@ -80,8 +109,8 @@ static bool build_and_run(clef__device *device, const char *options, bool bf16) 
     return right;
 }
 
-bool clef__matrix_probe(clef__device *device, const char *options) {
-    return clef__alive(device) && build_and_run(device, options, false) && build_and_run(device, options, true);
+bool clef__matrix_probe(clef__device *device, const char *options, clef_dtype in) {
+    return clef__alive(device) && build_and_run(device, options, in);
 }
 
 /* ---- the answer ---- */
@@ -99,7 +128,7 @@ static clef__matrix_unit find_unit(clef__device *device) {
         if (!clef__alive(device) || !says(device, units[i].extension, units[i].fact, units[i].least)) continue;
         char options[32];
         snprintf(options, sizeof options, "-D%s", units[i].name);
-        bool works = clef__matrix_probe(device, options);
+        bool works = clef__matrix_probe(device, options, CLEF_F16) && clef__matrix_probe(device, options, CLEF_BF16);
         clef__log_line(device->ctx, CLEF_LOG_INFO, "%s: matrix units by %s %s", device->info.name, units[i].name,
                        works ? "are used for products of half types" : "do not do what they should, and are left alone");
         if (works) return units[i].unit;
@@ -111,4 +140,25 @@ clef__matrix_unit clef__device_matrix_unit(clef__device *device) {
     if (!device->matrix_asked) device->matrix_unit = find_unit(device);
     device->matrix_asked = true;
     return device->matrix_unit;
+}
+
+static bool multiplies_tf32(clef__device *device) {
+    clef__matrix_unit unit = clef__device_matrix_unit(device);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (units[i].unit != unit) continue;
+        char options[32];
+        snprintf(options, sizeof options, "-D%s", units[i].name);
+        bool works = clef__matrix_probe(device, options, CLEF_F32);
+        clef__log_line(device->ctx, CLEF_LOG_INFO, "%s: matrix units by %s %s", device->info.name, units[i].name,
+                       works ? "are used for products of f32 in TF32"
+                             : "do not multiply TF32 as they should, and are left alone for f32");
+        return works;
+    }
+    return unit == CLEF__EMULATED;
+}
+
+bool clef__device_tf32(clef__device *device) {
+    if (!device->tf32_asked) device->tf32 = multiplies_tf32(device);
+    device->tf32_asked = true;
+    return device->tf32;
 }

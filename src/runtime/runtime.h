@@ -109,8 +109,10 @@ const clef__profile *clef__device_profile(const clef__device *device);
    tests), or instructions of PTX.  Found out, by trying, when somebody asks; from the context's own thread. */
 typedef enum clef__matrix_unit { CLEF__NO_MATRIX_UNIT, CLEF__EMULATED, CLEF__PTX } clef__matrix_unit;
 clef__matrix_unit clef__device_matrix_unit(clef__device *device);
-/* Does it multiply rightly when compiled with these options? */
-bool clef__matrix_probe(clef__device *device, const char *options);
+/* Does it multiply f32, rounded to TF32, too?  Found out in the same way. */
+bool clef__device_tf32(clef__device *device);
+/* Does it multiply this type (f16, bf16 or f32) rightly when compiled with these options? */
+bool clef__matrix_probe(clef__device *device, const char *options, clef_dtype in);
 
 /* ---- device memory (buffer.c) ---- */
 typedef struct clef__buffer clef__buffer; /* counted; owned by its device's pool */

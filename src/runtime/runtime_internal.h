@@ -353,7 +353,7 @@ struct clef__device {
     clef__ahead ahead;
     clef_device_info info, planned; /* planned: with clef_options.sum_units */
     clef__profile profile;
-    bool matrix_asked;
+    bool matrix_asked, tf32_asked, tf32;
     clef__matrix_unit matrix_unit;
     clef__saving saving;
     clef_memory_info memory; /* of this one; the context has the sums */
@@ -380,6 +380,7 @@ struct clef_context {
     clef_compile_fn on_compile;
     void *on_compile_user;
     clef_random_state random;
+    clef_matmul_precision matmul_precision;
     clef_counters counters;
     int builders; /* threads that compile just now */
     double building_since;

@@ -231,6 +231,21 @@ Test(checkpoint, foreign_and_old_files_are_taken_with_a_warning) {
     clef_close(t.ctx);
 }
 
+/* Products of another precision have other bits. */
+Test(checkpoint, tf32_is_told_of) {
+    training t, like;
+    training_log = listen;
+    cr_assert(training_open(&t, 3, true) && training_open(&like, 3, true));
+    clef_set_matmul_precision(t.ctx, CLEF_MATMUL_HIGH);
+    const char *path = io_path(dir, "tf32");
+    clef_checkpoint from = training_parts(&t), into = training_parts(&like);
+    cr_assert_eq(clef_checkpoint_save(t.ctx, path, &from), CLEF_OK, "%s", clef_error(t.ctx));
+    cr_assert_eq(clef_checkpoint_load(like.ctx, path, &into), CLEF_OK, "%s", clef_error(like.ctx));
+    cr_expect_eq(warnings, 1);
+    cr_expect(strstr(warning, "multiplied in TF32"), "%s", warning);
+    clef_close(t.ctx), clef_close(like.ctx);
+}
+
 /* Last bits follow from the units that sums are ordered for, not from those of the device. */
 Test(checkpoint, other_sum_units_are_told_of) {
     training t, like, other;

@@ -367,6 +367,44 @@ static void matrix_eights(void) {
     check_half(40, 48, 72, 3);
 }
 
+/* The same of f32, with less beside the factors of B than TF32 keeps. */
+static void check_tf32(int64_t m, int64_t n, int64_t k, int order) {
+    bool ta = order & 1, tb = order & 2;
+    float *a = whole(m * k, 1, -3, 4), *b = whole(k * n, 2, -3, 4), *want = zeros(m * n);
+    product(a, ta ? 1 : k, ta ? m : 1, b, tb ? 1 : n, tb ? k : 1, want, m, n, k);
+    for (int64_t i = 0; i < k * n; i++) b[i] *= 1 + ldexpf(1, -12);
+    clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGH);
+    clef_tensor *x = put(ta ? CLEF_SHAPE(k, m) : CLEF_SHAPE(m, k), a), *y = put(tb ? CLEF_SHAPE(n, k) : CLEF_SHAPE(k, n), b);
+    expect(clef_matmul(ta ? clef_transpose(x, 0, 1) : x, tb ? clef_transpose(y, 0, 1) : y), want, m * n);
+    clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGHEST);
+}
+
+/* One alone in each row and column, beside ties: each result is a factor of A, rounded. */
+static void check_ties(void) {
+    enum { N = 40 };
+    float *a = zeros(N * N), *b = zeros(N * N), *want = zeros(N * N);
+    for (int i = 0; i < N * N; i++) {
+        b[i] = i % (N + 1) == 0;
+        a[i] = (float)(((1024 + i % 1024) << 13) + 4095 + i % 2) * (i % 3 ? 1.0f : -1.0f);
+        want[i] = (float)((1024 + i % 1024 + i % 2) << 13) * (i % 3 ? 1.0f : -1.0f);
+    }
+    clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGH);
+    expect(clef_matmul(put(CLEF_SHAPE(N, N), a), put(CLEF_SHAPE(N, N), b)), want, N * N);
+    clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGHEST);
+}
+
+static void tf32_orders(void) {
+    check_ties();
+    check_tf32(140, 41, 51, 0);
+    check_tf32(37, 41, 75, 3);
+    check_tf32(43, 38, 21, 1);
+}
+
+static void tf32_fours(void) {
+    check_tf32(40, 48, 68, 0);
+    check_tf32(40, 48, 36, 3);
+}
+
 static void narrow_depthwise(void) {
     depthwise();
     check_convolution((convolution){1, 8, 5, 6, 8, 3, 3, {.padding = {1, 1}, .groups = 8}, {1, 1}, 5, 6}, true);
@@ -904,7 +942,7 @@ static void picks(void) {
 /* clang-format off */
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
-    X(matrix_orders) X(matrix_eights)                                                                                 \
+    X(matrix_orders) X(matrix_eights) X(tf32_orders) X(tf32_fours)                                                                               \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(columns_of_teams) X(softmax_vectors)    \
     X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams)   \
     X(softmax_team_columns) X(softmax_team_splits) X(gru_together) X(lstm_products) X(gru_products)

@@ -1,7 +1,7 @@
 /* Products by matrix units (cl/matrix.cl, cl/matrix_unit.h) with local memory in their place, on whatever device there is: both
-   half types bit for bit around the edges of fragments and tiles in every order, batches, splits, what follows, convolutions,
+   half types, and f32 rounded to TF32, bit for bit around the edges of fragments and tiles in every order, batches, splits, what follows, convolutions,
    operands that begin anywhere; and the probe that a device's own units have to pass.  With CLEF_TEST_MATRIX set, by the device's
-   own units. ctest: cost=40 plain */
+   own units. ctest: cost=90 plain */
 #include "kernels/gemm.h"
 #include "plan/tuning_support.h"
 #include "runtime/runtime.h"
@@ -15,8 +15,14 @@ static void open_device(void) {
     if (own && clef__device_matrix_unit(clef__device_at(ctx, 0)) == CLEF__NO_MATRIX_UNIT)
         cr_skip_test("matrix units that kernels can reach");
 }
+static void open_tf32(void) {
+    open_device();
+    cr_assert_eq(clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGH), CLEF_OK);
+    if (!clef__device_tf32(clef__device_at(ctx, 0))) cr_skip_test("matrix units that multiply TF32");
+}
 static void close_device(void) { close_clean(ctx); }
 TestSuite(matrix, .init = open_device, .fini = close_device);
+TestSuite(tf32, .init = open_tf32, .fini = close_device);
 
 static void expect_matrix(clef_tensor *t, const char *what) {
     const char *plan = plan_text(t);
@@ -27,7 +33,7 @@ static void expect_matrix(clef_tensor *t, const char *what) {
 /* order: 1 for a transposed, 2 for b transposed.  Whole numbers of which sums stay exact in f16 too. */
 static void check(int64_t m, int64_t n, int64_t k, int order, clef_dtype dtype) {
     bool ta = order & 1, tb = order & 2;
-    int range = dtype == CLEF_F16 ? 4 : 2;
+    int range = dtype == CLEF_BF16 ? 2 : 4;
     char what[128];
     snprintf(what, sizeof what, "%s %lld x %lld x %lld %c%c", clef_dtype_name(dtype), (long long)m, (long long)n, (long long)k,
              ta ? 'T' : 'N', tb ? 'T' : 'N');
@@ -68,32 +74,44 @@ Test(matrix, every_shape_of_tile) {
     check(60, 1027, 37, 3, CLEF_F16);
 }
 
-/* Each shape of the table, those in stages among them: blocks fewer than stages, as many, and more; the last one whole and not. */
-Test(matrix, every_shape_gives_the_same_numbers) {
+/* A [M][k] · B [N][k]ᵀ in one shape of the table, or where k lies outermost in both. */
+static void check_shape(int shape, int64_t k, bool crossed, clef_dtype dtype) {
     enum { M = 72, N = 136 };
-    static const int64_t depths[] = {8, 64, 200};
+    clef__knobs knobs = {.value = {[CLEF__TILE_SHAPE] = shape}};
+    char what[64];
+    snprintf(what, sizeof what, "%s, shape %d, %lld deep%s", clef_dtype_name(dtype), shape, (long long)k,
+             crossed ? ", crossed" : "");
+    array a = whole_array(matrix(M, k, crossed), 1, 2), b = whole_array(matrix(N, k, crossed), 2, 2),
+          y = array_new(CLEF_SHAPE(M, N));
+    product(a.v, crossed ? 1 : k, crossed ? M : 1, b.v, crossed ? N : 1, crossed ? 1 : k, y.v, M, N, k, false);
+    clef_tensor *p = clef_keep(to_device(ctx, a, dtype)), *q = clef_keep(to_device(ctx, b, dtype)), *c = NULL;
+    for (int tuned = 0; tuned < 2; tuned++) {
+        c = clef_matmul(crossed ? clef_transpose(p, 0, 1) : p, crossed ? q : clef_transpose(q, 0, 1));
+        if (!tuned) cr_assert(keep_for(ctx, c, dtype == CLEF_F32 ? "tf32" : "matrix", &knobs) > 0, "%s", what);
+    }
+    cr_assert(strstr(plan_text(c), " tuned"), "%s: not used in\n%s", what, plan_text(c));
+    expect_equal(c, y, what);
+    clef_release(p), clef_release(q);
+    free(a.v), free(b.v), free(y.v);
+    clef_end_step(ctx);
+}
+
+/* With a directory for what was tuned; to be removed. */
+static const char *open_tuned(clef_matmul_precision precision) {
     const char *dir = io_scratch();
     clef_close(ctx);
     ctx = open_or_skip(&(clef_options){.seed = 1, .profile = "gpu", .cache_dir = dir});
+    clef_set_matmul_precision(ctx, precision);
+    return dir;
+}
+
+/* Each shape of the table, those in stages among them: blocks fewer than stages, as many, and more; the last one whole and not. */
+Test(matrix, every_shape_gives_the_same_numbers) {
+    static const int64_t depths[] = {8, 64, 200};
+    const char *dir = open_tuned(CLEF_MATMUL_HIGHEST);
     const clef__knob *shapes = &clef__matrix_family.knob[CLEF__TILE_SHAPE];
-    for (int d = small_tests() ? 2 : 0; d < 3; d++) {
-        array a = whole_array(CLEF_SHAPE(M, depths[d]), 1, 2), b = whole_array(CLEF_SHAPE(N, depths[d]), 2, 2),
-              y = array_new(CLEF_SHAPE(M, N));
-        product(a.v, depths[d], 1, b.v, 1, depths[d], y.v, M, N, depths[d], false);
-        clef_tensor *p = clef_keep(to_device(ctx, a, CLEF_F16)), *q = clef_keep(to_device(ctx, b, CLEF_F16));
-        for (int i = small_tests() ? 6 : 0; shapes->value[i]; i++) {
-            clef__knobs knobs = {.value = {[CLEF__TILE_SHAPE] = shapes->value[i]}};
-            char what[64];
-            snprintf(what, sizeof what, "shape %d, %lld deep", shapes->value[i], (long long)depths[d]);
-            cr_assert(keep_for(ctx, clef_matmul(p, clef_transpose(q, 0, 1)), "matrix", &knobs) > 0, "%s", what);
-            clef_tensor *c = clef_matmul(p, clef_transpose(q, 0, 1));
-            cr_assert(strstr(plan_text(c), " tuned"), "%s: not used in\n%s", what, plan_text(c));
-            expect_equal(c, y, what);
-            clef_end_step(ctx);
-        }
-        clef_release(p), clef_release(q);
-        free(a.v), free(b.v), free(y.v);
-    }
+    for (int d = small_tests() ? 2 : 0; d < 3; d++)
+        for (int i = small_tests() ? 6 : 0; shapes->value[i]; i++) check_shape(shapes->value[i], depths[d], false, CLEF_F16);
     io_remove(dir);
 }
 
@@ -156,28 +174,31 @@ Test(matrix, windows_may_begin_anywhere) {
 }
 
 /* All three directions against the same convolution of f32 without matrix units. */
-static void check_convolution(clef_shape image, clef_shape filters, const clef_conv2d_options *o, const char *what) {
-    array x = whole_array(image, 1, 2), w = whole_array(filters, 2, 2);
-    clef_tensor *result[2][3];
-    for (int half = 0; half < 2; half++) {
-        clef_tensor *in[2] = {to_leaf(ctx, x, half ? CLEF_F16 : CLEF_F32), to_leaf(ctx, w, half ? CLEF_F16 : CLEF_F32)};
-        clef_tensor *y = clef_conv2d(in[0], in[1], CLEF_NONE, o),
-                    *g = to_device(ctx, whole_array(clef_tensor_shape(y), 3, 2), half ? CLEF_F16 : CLEF_F32);
-        result[half][0] = y;
-        cr_assert(clef_grad(y, g, in, 2, false, result[half] + 1) == CLEF_OK, "%s: %s", what, clef_error(ctx));
-    }
-    for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
-        expect_matrix(result[1][i], what);
-        expect_equal(result[1][i], from_device(result[0][i]), what);
+static void check_convolution(clef_shape image, clef_shape filters, const clef_conv2d_options *o, clef_dtype dtype,
+                              const char *what) {
+    array x = whole_array(image, 1, 2), w = whole_array(filters, 2, 2), want[3];
+    clef_matmul_precision precision = clef_get_matmul_precision(ctx);
+    int n = small_tests() ? 1 : 3;
+    for (int units = 0; units < 2; units++) {
+        clef_dtype in_units = units ? dtype : CLEF_F32;
+        clef_tensor *in[2] = {to_leaf(ctx, x, in_units), to_leaf(ctx, w, in_units)}, *result[3];
+        clef_tensor *y = result[0] = clef_conv2d(in[0], in[1], CLEF_NONE, o),
+                    *g = to_device(ctx, whole_array(clef_tensor_shape(y), 3, 2), in_units);
+        cr_assert(clef_grad(y, g, in, 2, false, result + 1) == CLEF_OK, "%s: %s", what, clef_error(ctx));
+        clef_set_matmul_precision(ctx, units ? precision : CLEF_MATMUL_HIGHEST);
+        for (int i = 0; i < n && units; i++) expect_matrix(result[i], what);
+        for (int i = 0; i < n && units; i++) expect_equal(result[i], want[i], what);
+        for (int i = 0; i < n && !units; i++) want[i] = from_device(result[i]);
     }
     clef_end_step(ctx);
 }
 
 Test(matrix, convolutions) {
-    check_convolution(CLEF_SHAPE(2, 8, 7, 6), CLEF_SHAPE(16, 8, 3, 3), &(clef_conv2d_options){.padding = {1, 1}}, "3 x 3");
+    check_convolution(CLEF_SHAPE(2, 8, 7, 6), CLEF_SHAPE(16, 8, 3, 3), &(clef_conv2d_options){.padding = {1, 1}}, CLEF_F16,
+                      "3 x 3");
     if (small_tests()) return;
     check_convolution(CLEF_SHAPE(2, 6, 9, 8), CLEF_SHAPE(10, 3, 3, 2),
-                      &(clef_conv2d_options){.stride = {2, 1}, .dilation = {1, 2}, .groups = 2}, "groups");
+                      &(clef_conv2d_options){.stride = {2, 1}, .dilation = {1, 2}, .groups = 2}, CLEF_F16, "groups");
 }
 
 Test(matrix, random_numbers_stay_within_bounds) {
@@ -208,6 +229,152 @@ Test(matrix, not_where_types_differ_or_none_is_wanted) {
     clef_close(other);
 }
 
+/* ---- f32 in TF32 ---- */
+Test(tf32, sizes_around_edges_in_all_orders) {
+    static const int64_t sizes[] = {1, 7, 17, 31, 33, 65}, depths[] = {1, 7, 9, 21, 41};
+    if (small_tests()) {
+        check(17, 9, 17, 0, CLEF_F32);
+        return;
+    }
+    for (int i = 0; i < 6; i++)
+        for (int j = i % 2; j < 6; j += 2)
+            for (int order = 0; order < 4; order++) check(sizes[i], sizes[j], depths[(i + 2 * j + order) % 5], order, CLEF_F32);
+}
+
+/* Whole fours in every direction, but neither eights nor whole fragments along k. */
+Test(tf32, wide_loads_in_all_orders) {
+    if (small_tests()) check(40, 24, 44, 1, CLEF_F32);
+    else
+        for (int order = 0; order < 4; order++) check(140, 68, 100, order, CLEF_F32);
+}
+
+Test(tf32, every_shape_gives_the_same_numbers) {
+    static const int64_t depths[] = {4, 32, 100};
+    const char *dir = open_tuned(CLEF_MATMUL_HIGH);
+    const clef__knob *shapes = &clef__tf32_family.knob[CLEF__TILE_SHAPE];
+    for (int d = small_tests() ? 2 : 0; d < 3; d++)
+        for (int i = small_tests() ? 6 : 0; shapes->value[i]; i++)
+            for (int crossed = 0; crossed < (small_tests() ? 1 : 2); crossed++)
+                check_shape(shapes->value[i], depths[d], crossed, CLEF_F32);
+    io_remove(dir);
+}
+
+Test(tf32, batches_splits_and_convolutions) {
+    enum { Z = 3, M = 19, N = 21, K = 27, LONG = 2003 };
+    if (small_tests()) return;
+    array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 4), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 4),
+          y = array_new(CLEF_SHAPE(Z, M, N));
+    for (int z = 0; z < Z; z++) product(a.v + z * M * K, K, 1, b.v + z * K * N, N, 1, y.v + z * M * N, M, N, K, false);
+    clef_tensor *c = clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32));
+    expect_matrix(c, "a batch");
+    expect_equal(c, y, "a batch");
+    check(20, 30, LONG, 0, CLEF_F32);
+    check_convolution(CLEF_SHAPE(2, 6, 9, 8), CLEF_SHAPE(10, 3, 3, 2),
+                      &(clef_conv2d_options){.stride = {2, 1}, .dilation = {1, 2}, .groups = 2}, CLEF_F32, "groups");
+}
+
+/* v with 10 bits behind the first, to nearest, ties away from zero: by arithmetic, not by bits. */
+static double to_tf32(double v) {
+    int exponent;
+    double part = frexp(fabs(v), &exponent);
+    return copysign(ldexp(floor(part * 2048 + 0.5), exponent - 11), v);
+}
+
+/* Both factors: those of noise; and ties, and what lies beside them, each multiplied by one alone, so that the result is it. */
+Test(tf32, factors_are_rounded_as_defined) {
+    enum { M = 24, N = 20, K = 36 };
+    array a = noise_array(CLEF_SHAPE(M, K), 3), b = noise_array(CLEF_SHAPE(K, N), 4), y = array_new(CLEF_SHAPE(M, N)),
+          scale = array_new(y.shape);
+    clef_tensor *p = to_device(ctx, a, CLEF_F32), *q = to_device(ctx, b, CLEF_F32);
+    for (int i = 0; i < M * K; i++) a.v[i] = to_tf32(a.v[i]);
+    for (int i = 0; i < K * N; i++) b.v[i] = to_tf32(b.v[i]);
+    product(a.v, K, 1, b.v, N, 1, y.v, M, N, K, false);
+    product(a.v, K, 1, b.v, N, 1, scale.v, M, N, K, true);
+    array c = from_device(clef_matmul(p, q));
+    for (int i = 0; i < M * N; i++)
+        cr_assert(fabs(c.v[i] - y.v[i]) <= 4 * sqrt((double)K) * ldexp(scale.v[i], -24), "at %d: %g instead of %g", i, c.v[i],
+                  y.v[i]);
+    static const int beside[] = {-4097, -4096, -4095, -1, 0, 1, 4095, 4096, 4097};
+    array near = array_new(CLEF_SHAPE(16, 16)), one = array_new(near.shape), want = array_new(near.shape);
+    for (int i = 0; i < 256; i++) {
+        double first = ldexp((double)((1 << 10) + 37 * i % 1024), 13); /* a TF32 of which an f32's last place is 1 */
+        near.v[i] = ldexp(first + beside[i % 9], i % 40 - 40) * (i % 2 ? -1 : 1);
+        one.v[i] = i % 17 == 0;
+        want.v[i] = to_tf32(near.v[i]);
+    }
+    expect_equal(clef_matmul(to_device(ctx, near, CLEF_F32), to_device(ctx, one, CLEF_F32)), want, "A beside ties");
+    expect_equal(clef_matmul(to_device(ctx, one, CLEF_F32), to_device(ctx, near, CLEF_F32)), want, "B beside ties");
+}
+
+/* What is infinite or no number stays so, also where its last bits alone say which. */
+Test(tf32, infinities_and_nans_stay) {
+    static const uint32_t bits[] = {0x7f800000u, 0xff800000u, 0x7f800001u, 0x7fffffffu, 0x7f7fffffu};
+    float a[5][20] = {{0}}, b[20][20] = {{1}}, c[5][20];
+    for (int i = 0; i < 5; i++) memcpy(a[i], &bits[i], sizeof bits[i]);
+    clef_tensor *y =
+        clef_matmul(clef_from_host(ctx, CLEF_SHAPE(5, 20), CLEF_F32, a), clef_from_host(ctx, CLEF_SHAPE(20, 20), CLEF_F32, b));
+    expect_matrix(y, "extremes");
+    cr_assert_eq(clef_read(y, c, sizeof c), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert(c[0][0] == INFINITY && c[1][0] == -INFINITY && isnan(c[2][0]) && isnan(c[3][0]) && c[4][0] == INFINITY,
+              "%g %g %g %g %g", c[0][0], c[1][0], c[2][0], c[3][0], c[4][0]);
+}
+
+static void product_of_noise(float *c) {
+    clef_tensor *y = clef_matmul(noise_tensor(ctx, CLEF_SHAPE(20, 24), 1), noise_tensor(ctx, CLEF_SHAPE(24, 28), 2));
+    cr_assert_eq(clef_read(y, c, 20 * 28 * sizeof *c), CLEF_OK, "%s", clef_error(ctx));
+    clef_end_step(ctx);
+}
+
+/* The same graph before, with, after and again with it: each has the bits of its own setting. */
+Test(tf32, only_where_it_was_asked_for) {
+    enum { ALL = 20 * 28 };
+    static float full[ALL], high[ALL], again[ALL];
+    clef_context *rounding = ctx;
+    ctx = open_as_gpu();
+    cr_assert_eq(clef_get_matmul_precision(ctx), CLEF_MATMUL_HIGHEST);
+    product_of_noise(full);
+    clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGH);
+    product_of_noise(high);
+    clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGHEST);
+    uint64_t plans = clef_counters_get(ctx).plans;
+    product_of_noise(again);
+    cr_expect(memcmp(full, again, sizeof full) == 0, "full precision is not what it was");
+    clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGH);
+    product_of_noise(again);
+    cr_expect(memcmp(high, again, sizeof high) == 0, "TF32 is not what it was");
+    cr_expect(memcmp(full, high, sizeof full) != 0, "TF32 has all bits of f32");
+    cr_expect_eq(clef_counters_get(ctx).plans, plans, "plans were made again");
+    clef_close(ctx);
+    ctx = rounding;
+}
+
+/* Planned for devices that are not here, of which one has such units. */
+Test(tf32, absent_devices_with_units_have_it) {
+    static const char *const key[] = {"a100", "mi100"};
+    for (int i = 0; i < 2; i++) {
+        clef_context *other = open_or_skip(&(clef_options){.seed = 1, .profile = "gpu", .plan_for = key[i]});
+        clef_set_matmul_precision(other, CLEF_MATMUL_HIGH);
+        const char *plan =
+            plan_text(clef_matmul(noise_tensor(other, CLEF_SHAPE(80, 96), 1), noise_tensor(other, CLEF_SHAPE(96, 80), 2)));
+        cr_expect_eq(strstr(plan, "matrix.cl") != NULL, i == 0, "%s:\n%s", key[i], plan);
+        clef_close(other);
+    }
+}
+
+Test(tf32, only_where_units_are_and_for_known_words) {
+    cr_assert_eq(clef_set_matmul_precision(ctx, (clef_matmul_precision)7), CLEF_INVALID);
+    cr_expect(strstr(clef_error(ctx), "7 is neither"), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
+    cr_expect_eq(clef_get_matmul_precision(ctx), CLEF_MATMUL_HIGH);
+    setenv("CLEF_MATRIX", "0", 1);
+    clef_context *other = open_as_gpu();
+    cr_assert_eq(clef_set_matmul_precision(other, CLEF_MATMUL_HIGH), CLEF_OK);
+    const char *plan =
+        plan_text(clef_matmul(noise_tensor(other, CLEF_SHAPE(20, 24), 1), noise_tensor(other, CLEF_SHAPE(24, 28), 2)));
+    cr_assert(strstr(plan, "tile.cl") && !strstr(plan, "matrix.cl"), "not by tiles in\n%s", plan);
+    clef_close(other);
+}
+
 /* ---- the probe ---- */
 static const char *from, *to;
 static const char *changed(const char *file, const char *text) {
@@ -220,24 +387,43 @@ static const char *changed(const char *file, const char *text) {
 
 Test(matrix, a_unit_has_to_multiply_rightly) {
     static const char *const broken[][2] = {
-        {"a_at = (lane / 8 % 2 * 8 + lane % 8) * ROW + lane / 16 * 8",
-         "a_at = (lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * 8"}, /* as other units have them */
-        {"across_at = (lane / 16 * 8 + lane % 8) * ROW", "across_at = (lane / 16 * 8) * ROW"},
+        {"a_at = (lane / 8 % 2 * 8 + lane % 8) * ROW + lane / 16 * RUN",
+         "a_at = (lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * RUN"}, /* as other units have them */
+        {"across_at = (lane / 16 * 8 + lane % 8) * ACROSS", "across_at = (lane / 16 * 8) * ACROSS"},
         {"columns = both.lo", "columns = both.lo.yx"},
-        {"lane % 16 * 8, has)", "lane % 16 * 8, true)"},
-        {"COPY_EIGHT(to, b_halves + lane % 16 * 8", "COPY_EIGHT(to, b_halves + lane / 2 * 8"},
+        {"lane % 16 * RUN, has)", "lane % 16 * RUN, true)"},
+        {"COPY_RUN(to, b_bits + lane % 16 * RUN", "COPY_RUN(to, b_bits + lane / 2 * RUN"},
         {"both.s1 != both.s3", "both.s1 == both.s3"},
         {"C_AT(2) = sum.s2;", "C_AT(2) = sum.s1;"},
         {"float4 sum = (float4)(C_AT(0)", "float4 sum = (float4)(0"},
         {"void matrix_probe(", "void matrix_probe(no"},
     };
     clef__device *device = clef__device_at(ctx, 0);
-    cr_assert(clef__matrix_probe(device, ""), "it does");
+    cr_assert(clef__matrix_probe(device, "", CLEF_F16) && clef__matrix_probe(device, "", CLEF_BF16), "it does");
     clef__embedded_hook = changed;
     for (size_t i = 0; i < sizeof broken / sizeof *broken - small_tests(); i++) { /* Oclgrind reports what does not compile */
         from = broken[i][0], to = broken[i][1];
         cr_assert(strstr(clef__embedded("matrix_probe.cl"), to), "\"%s\" does not occur", from);
-        cr_assert(!clef__matrix_probe(device, ""), "\"%s\" passed", to);
+        cr_assert(!clef__matrix_probe(device, "", CLEF_F16), "\"%s\" passed", to);
+    }
+    clef__embedded_hook = NULL;
+}
+
+/* Of f32: factors that are rounded otherwise, its own places, and what holds for all types. */
+Test(tf32, a_unit_has_to_multiply_and_round_rightly) {
+    static const char *const broken[][2] = {
+        {"x + 0x1000u", "x + 0x0fffu"},
+        {"x + 0x1000u", "x + 0x1001u"},
+        {"across_at = lane % 4 * ACROSS + lane / 4", "across_at = lane / 8 * ACROSS + lane % 8"},
+        {"columns = both.lo", "columns = both.lo.yx"},
+    };
+    clef__device *device = clef__device_at(ctx, 0);
+    cr_assert(clef__matrix_probe(device, "", CLEF_F32), "it does");
+    clef__embedded_hook = changed;
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        from = broken[i][0], to = broken[i][1];
+        cr_assert(strstr(clef__embedded("matrix_probe.cl"), to), "\"%s\" does not occur", from);
+        cr_assert(!clef__matrix_probe(device, "", CLEF_F32), "\"%s\" passed", to);
     }
     clef__embedded_hook = NULL;
 }

@@ -157,6 +157,7 @@ static void add_work(clef__graph_view *g, const clef__node *node, bool *ok) {
    reads them. */
 static clef_status make_key(clef_context *ctx, clef__graph_view *g) {
     bool ok = true;
+    add_word(g, (uint64_t)clef_get_matmul_precision(ctx), &ok);
     for (int i = 0; ok && i < g->n; i++) {
         const clef__captured *captured = &g->captured[i];
         const clef__output *out = captured->out;

@@ -206,6 +206,11 @@ clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw) {
     return clef__device_matrix_unit(clef__device_at(lw->rec->ctx, lw->device));
 }
 
+bool clef__lower_tf32(const clef__lowering *lw) {
+    return clef_get_matmul_precision(lw->rec->ctx) == CLEF_MATMUL_HIGH &&
+           clef__device_tf32(clef__device_at(lw->rec->ctx, lw->device));
+}
+
 void *clef__lower_room(const clef__lowering *lw, size_t bytes) {
     void *room = clef__calloc(1, bytes);
     if (!room) clef__record_fail(lw->rec);
