@@ -67,4 +67,6 @@ void clef__absent_take(clef__device *device, const char *key) {
     info->f16 = clef__has_word(r->extensions, "cl_khr_fp16");
     device->matrix_asked = true;
     device->matrix_unit = unit_of(r);
+    device->shuffle_asked = true;
+    device->shuffle = strncmp(r->target, "sm_", 3) == 0 ? CLEF__SHUFFLE_PTX : CLEF__NO_SHUFFLE;
 }

@@ -20,6 +20,7 @@ const clef__node *clef__lower_node(const clef__lowering *lw);
 const clef__profile *clef__lower_profile(const clef__lowering *lw);
 const clef_device_info *clef__lower_device(const clef__lowering *lw); /* as clef__device_planned */
 clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw);
+clef__shuffle clef__lower_shuffle(const clef__lowering *lw);
 /* Of the rows of src/kernels/gemm_table.c: the product they are asked about. */
 struct clef__gemm *clef__lower_product(const clef__lowering *lw);
 

@@ -206,6 +206,10 @@ clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw) {
     return clef__device_matrix_unit(clef__device_at(lw->rec->ctx, lw->device));
 }
 
+clef__shuffle clef__lower_shuffle(const clef__lowering *lw) {
+    return clef__device_shuffle(clef__device_at(lw->rec->ctx, lw->device));
+}
+
 void *clef__lower_room(const clef__lowering *lw, size_t bytes) {
     void *room = clef__calloc(1, bytes);
     if (!room) clef__record_fail(lw->rec);
