@@ -41,16 +41,34 @@
 #define TEAM_CELLS __local A team_cells[TEAM];
 #ifdef SHUFFLES
 #include "shuffle.h"
-/* The lower lane's value comes first on both sides of a pair, so that all have the same bits. */
+/* The lower lane's value comes first on both sides of a pair, so that all have the same bits; in local memory the first lane makes
+   the same joins for all. */
+#ifdef PTX
+#define JOIN_SUBGROUP(JOIN)                                                                      \
+    for (int distance = 16; distance > 0; distance /= 2) {                                       \
+        A other = SWAP(cells, v, distance);                                                      \
+        bool upper = (member & distance) != 0;                                                   \
+        A low = upper ? other : v, high = upper ? v : other;                                     \
+        v = JOIN(low, high);                                                                     \
+    }
+#else
+#define JOIN_SUBGROUP(JOIN)                                                                      \
+    cells[member] = v;                                                                           \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                \
+    if (member % SUBGROUP == 0) {                                                                \
+        for (int distance = SUBGROUP / 2; distance >= 1; distance /= 2)                          \
+            for (int i = member; i < member + distance; i++) {                                   \
+                A low = cells[i], high = cells[i + distance];                                    \
+                cells[i] = JOIN(low, high);                                                      \
+            }                                                                                    \
+        v = cells[member];                                                                       \
+    }                                                                                            \
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
 #define DEFINE_TEAM_FOLD(name, JOIN)                                                             \
     static A name##_of_team(__local A *cells, A v) {                                             \
         int member = (int)get_local_id(0);                                                       \
-        for (int distance = SUBGROUP / 2; distance > 0; distance /= 2) {                         \
-            A other = SWAP(cells, v, distance);                                                  \
-            bool upper = (member & distance) != 0;                                               \
-            A low = upper ? other : v, high = upper ? v : other;                                 \
-            v = JOIN(low, high);                                                                 \
-        }                                                                                        \
+        JOIN_SUBGROUP(JOIN)                                                                      \
         if (member % SUBGROUP == 0) cells[member / SUBGROUP] = v;                                \
         barrier(CLK_LOCAL_MEM_FENCE);                                                            \
         v = cells[0];                                                                            \

@@ -28,6 +28,7 @@
 
 #define A COMPUTE(DT)
 #define V VEC(A, W)
+#undef SHUFFLES /* pocl crashes on sum_rows with them */
 #include "lanes.h"
 #define BLOCK 32 /* summed before they meet the total */
 
