@@ -24,8 +24,9 @@
 
 /* ---- rows of a team ----
    TEAM: the work-items of a work-group, 64 or 256, all on one row; or 1, where each has rows of its own.  Members take elements side
-   by side (W is 1), so what a member reads begins at MEMBER and goes on by PACE.  OF_TEAM(name, v) joins what each found, in local
-   memory and in a fixed order, and gives it to all: every member must come there. */
+   by side (W is 1), so what a member reads begins at MEMBER and goes on by PACE.  OF_TEAM(name, v) joins what each found, in a
+   fixed order, and gives it to all: every member must come there.  With SHUFFLES: within sub-groups by shuffle.h, and only what each
+   of these found in local memory; else all of it. */
 #ifndef TEAM
 #define TEAM 1
 #endif
@@ -38,6 +39,44 @@
 #endif
 #define ROWS_KERNEL(name, LIST) KERNEL_WITH(ROWS_SIZE(TEAM), name, LIST)
 #define TEAM_CELLS __local A team_cells[TEAM];
+#ifdef SHUFFLES
+#include "shuffle.h"
+/* The lower lane's value comes first on both sides of a pair, so that all have the same bits; in local memory the first lane makes
+   the same joins for all. */
+#ifdef PTX
+#define JOIN_SUBGROUP(JOIN)                                                                      \
+    for (int distance = 16; distance > 0; distance /= 2) {                                       \
+        A other = SWAP(cells, v, distance);                                                      \
+        bool upper = (member & distance) != 0;                                                   \
+        A low = upper ? other : v, high = upper ? v : other;                                     \
+        v = JOIN(low, high);                                                                     \
+    }
+#else
+#define JOIN_SUBGROUP(JOIN)                                                                      \
+    cells[member] = v;                                                                           \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                \
+    if (member % SUBGROUP == 0) {                                                                \
+        for (int distance = SUBGROUP / 2; distance >= 1; distance /= 2)                          \
+            for (int i = member; i < member + distance; i++) {                                   \
+                A low = cells[i], high = cells[i + distance];                                    \
+                cells[i] = JOIN(low, high);                                                      \
+            }                                                                                    \
+        v = cells[member];                                                                       \
+    }                                                                                            \
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+#define DEFINE_TEAM_FOLD(name, JOIN)                                                             \
+    static A name##_of_team(__local A *cells, A v) {                                             \
+        int member = (int)get_local_id(0);                                                       \
+        JOIN_SUBGROUP(JOIN)                                                                      \
+        if (member % SUBGROUP == 0) cells[member / SUBGROUP] = v;                                \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                            \
+        v = cells[0];                                                                            \
+        for (int i = 1; i < TEAM / SUBGROUP; i++) v = JOIN(v, cells[i]);                         \
+        barrier(CLK_LOCAL_MEM_FENCE); /* before the next use of the cells */                     \
+        return v;                                                                                \
+    }
+#else
 #define TEAM_ROOT (TEAM == 64 ? 8 : 16) /* the first so many join TEAM / TEAM_ROOT cells each, then all join theirs */
 #define DEFINE_TEAM_FOLD(name, JOIN)                                                             \
     static A name##_of_team(__local A *cells, A v) {                                             \
@@ -54,6 +93,7 @@
         barrier(CLK_LOCAL_MEM_FENCE); /* before the next use of the cells */                     \
         return v;                                                                                \
     }
+#endif
 #define OF_TEAM(name, v) name##_of_team(team_cells, v)
 #define TEAM_PARAMETER , __local A *team_cells /* of a function that calls OF_TEAM */
 #define TEAM_ARGUMENT , team_cells

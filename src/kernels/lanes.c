@@ -64,7 +64,11 @@ int clef__lower_row_lanes(const clef__lowering *lw, int64_t n) {
 void clef__launch_rows(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n) {
     int team = clef__lower_team(lw, n);
     clef__launch_lanes(lw, file, kernel, dtype, team > 1 ? 1 : n);
-    if (team > 1) clef__launch_define(lw, "TEAM", "%d", team);
+    if (team == 1) return;
+    clef__launch_define(lw, "TEAM", "%d", team);
+    clef__shuffle shuffle = clef__lower_shuffle(lw);
+    if (shuffle) clef__launch_define(lw, "SHUFFLES", "1");
+    if (shuffle == CLEF__SHUFFLE_PTX) clef__launch_define(lw, "PTX", "1");
 }
 
 clef__units clef__lower_rows(const clef__lowering *lw, int64_t rows, int64_t n, int64_t work) {

@@ -68,4 +68,6 @@ void clef__absent_take(clef__device *device, const char *key) {
     device->matrix_asked = device->tf32_asked = true;
     device->matrix_unit = unit_of(r);
     device->tf32 = device->matrix_unit != CLEF__NO_MATRIX_UNIT;
+    device->shuffle_asked = true;
+    device->shuffle = strncmp(r->target, "sm_", 3) == 0 ? CLEF__SHUFFLE_PTX : CLEF__NO_SHUFFLE;
 }

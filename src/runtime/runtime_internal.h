@@ -355,6 +355,8 @@ struct clef__device {
     clef__profile profile;
     bool matrix_asked, tf32_asked, tf32;
     clef__matrix_unit matrix_unit;
+    bool shuffle_asked;
+    clef__shuffle shuffle;
     clef__saving saving;
     clef_memory_info memory; /* of this one; the context has the sums */
     bool large_pages;

@@ -938,13 +938,21 @@ static void picks(void) {
     expect(clef_where(clef_gt(x, y), x, clef_mul_scalar(y, 10)), want, 41);
 }
 
+/* Teams' rows by shuffles, with local memory in their place. */
+static void shuffled_rows(void) {
+    setenv("CLEF_SHUFFLE", "emulated", 1);
+    sums_of_teams();
+    softmax_teams();
+    unsetenv("CLEF_SHUFFLE");
+}
+
 /* These run with the profile `gpu`. */
 /* clang-format off */
 #define GPU_CHECKS(X)                                                                                                 \
     X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
     X(matrix_orders) X(matrix_eights) X(tf32_orders) X(tf32_fours)                                                                               \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(columns_of_teams) X(softmax_vectors)    \
-    X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams)   \
+    X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams) X(shuffled_rows)   \
     X(softmax_team_columns) X(softmax_team_splits) X(gru_together) X(lstm_products) X(gru_products)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \

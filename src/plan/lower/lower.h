@@ -21,6 +21,7 @@ const clef__profile *clef__lower_profile(const clef__lowering *lw);
 const clef_device_info *clef__lower_device(const clef__lowering *lw); /* as clef__device_planned */
 clef__matrix_unit clef__lower_matrix_unit(const clef__lowering *lw);
 bool clef__lower_tf32(const clef__lowering *lw); /* may f32 be multiplied in TF32, and can that unit do it? */
+clef__shuffle clef__lower_shuffle(const clef__lowering *lw);
 /* Of the rows of src/kernels/gemm_table.c: the product they are asked about. */
 struct clef__gemm *clef__lower_product(const clef__lowering *lw);
 

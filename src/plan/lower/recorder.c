@@ -211,6 +211,10 @@ bool clef__lower_tf32(const clef__lowering *lw) {
            clef__device_tf32(clef__device_at(lw->rec->ctx, lw->device));
 }
 
+clef__shuffle clef__lower_shuffle(const clef__lowering *lw) {
+    return clef__device_shuffle(clef__device_at(lw->rec->ctx, lw->device));
+}
+
 void *clef__lower_room(const clef__lowering *lw, size_t bytes) {
     void *room = clef__calloc(1, bytes);
     if (!room) clef__record_fail(lw->rec);
