@@ -46,7 +46,7 @@
 #ifdef PTX
 #define JOIN_SUBGROUP(JOIN)                                                                      \
     for (int distance = 16; distance > 0; distance /= 2) {                                       \
-        A other = SWAP(cells, v, distance);                                                      \
+        A other = SWAP(v, distance);                                                             \
         bool upper = (member & distance) != 0;                                                   \
         A low = upper ? other : v, high = upper ? v : other;                                     \
         v = JOIN(low, high);                                                                     \
