@@ -45,7 +45,7 @@
    the same joins for all. */
 #ifdef PTX
 #define JOIN_SUBGROUP(JOIN)                                                                      \
-    for (int distance = 16; distance > 0; distance /= 2) {                                       \
+    for (int distance = SUBGROUP / 2; distance > 0; distance /= 2) {                             \
         A other = SWAP(v, distance);                                                             \
         bool upper = (member & distance) != 0;                                                   \
         A low = upper ? other : v, high = upper ? v : other;                                     \

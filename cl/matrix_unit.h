@@ -14,8 +14,9 @@
    Elements may also be on their way from global to local memory by themselves, while work-items multiply others.
 
    With PTX: mma.sync.aligned.m16n8k16 of NVIDIA's PTX ISA 7.0 (section "Matrix Fragments for mma.m16n8k16"; of f32 m16n8k8 and
-   cvt.rna.tf32), which devices of compute capability 8.0 and later have, ldmatrix.x4 and cp.async.  Else copies are done at once, and fragments and places of rows go through
-   local memory, EXCHANGE numbers for each 32: on any device and slow, to show that what holds and names them does so rightly.
+   cvt.rna.tf32), which devices of compute capability 8.0 and later have, ldmatrix.x4 and cp.async.  Else copies are done at once, and
+   fragments and places of rows go through local memory, EXCHANGE numbers for each 32: on any device and slow, to show that what holds
+   and names them does so rightly.
    IN: f16, bf16 or f32. */
 #ifndef IN
 #define IN f16

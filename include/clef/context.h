@@ -169,8 +169,9 @@ CLEF_API void clef_random_set(clef_context *ctx, clef_random_state state);
    relative error of at most 2^-11 = 4.9e-4 in each factor; sums stay in f32. */
 typedef enum clef_matmul_precision { CLEF_MATMUL_HIGHEST, CLEF_MATMUL_HIGH } clef_matmul_precision;
 /* Sets it for what is planned from now on: matmul, linear, convolutions and recurrent layers of f32, and their gradients, where they are
-   computed by such products (what Winograd's algorithm multiplies is rounded, too).  Other types stay as they are, and so does everything on a device without such units.  Results may differ from
-   those of HIGHEST by the errors above.  Plans of both settings are kept, and one made under the other setting is never used.
+   computed by such products (what Winograd's algorithm multiplies is rounded, too).  Other types stay as they are, and so does everything
+   on a device without such units.  Results may differ from those of HIGHEST by the errors above.  Plans of both settings are kept, and one
+   made under the other setting is never used.
    CLEF_INVALID for another value, which changes nothing.
        clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGH);
    TF32: NVIDIA, A100 Tensor Core GPU Architecture, 2020. */

@@ -57,28 +57,16 @@ static const clef__knob_seed tile_seeds[] = {TILE(1, 0), TILE(2, 0), TILE(3, 0),
                                         TILE(7, 0), TILE(8, 0), TILE(0, 2), TILE(0, 4), TILE(0, 8), TILE(1, 4), TILE(5, 4)};
 /* clang-format on */
 
-const clef__family clef__tile_family = {.name = "tile",
-                                        .files = "tile.cl pack.cl",
-                                        .knob = tile_knobs,
-                                        .n_knobs = sizeof tile_knobs / sizeof tile_knobs[0],
-                                        .seed = tile_seeds,
-                                        .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
-
+#define FAMILY(the_name, the_files, knobs)                                                                         \
+    {                                                                                                              \
+        .name = the_name, .files = the_files " pack.cl", .knob = tile_knobs, .n_knobs = knobs, .seed = tile_seeds, \
+        .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]                                                        \
+    }
+const clef__family clef__tile_family = FAMILY("tile", "tile.cl", sizeof tile_knobs / sizeof tile_knobs[0]);
 /* Shapes and splits, but no library: it does not take half types. */
-const clef__family clef__matrix_family = {.name = "matrix",
-                                          .files = "matrix.cl pack.cl",
-                                          .knob = tile_knobs,
-                                          .n_knobs = CLEF__TILE_LIBRARY,
-                                          .seed = tile_seeds,
-                                          .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
-
+const clef__family clef__matrix_family = FAMILY("matrix", "matrix.cl", CLEF__TILE_LIBRARY);
 /* Of f32 in TF32: apart from the tile family, whose results are of full f32. */
-const clef__family clef__tf32_family = {.name = "tf32",
-                                        .files = "matrix.cl pack.cl",
-                                        .knob = tile_knobs,
-                                        .n_knobs = CLEF__TILE_LIBRARY,
-                                        .seed = tile_seeds,
-                                        .n_seeds = sizeof tile_seeds / sizeof tile_seeds[0]};
+const clef__family clef__tf32_family = FAMILY("tf32", "matrix.cl", CLEF__TILE_LIBRARY);
 
 /* clang-format off */
 static const method plain = {

@@ -10,9 +10,6 @@
 #include <string.h>
 
 enum { M = 16, N = 8, HALVES_K = 16, WORDS_K = 8, LARGEST = 8, LANES = 32 };
-#ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
-#define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000 /* of cl_nv_device_attribute_query */
-#endif
 
 static const struct {
     clef__matrix_unit unit;
@@ -77,55 +74,22 @@ static void fill_product(product *p, clef_dtype in) {
     }
 }
 
-static bool run_probe(clef__device *device, cl_kernel kernel, product *p) {
-    void *host[3] = {p->a, p->b, p->c};
-    const size_t bytes[3] = {sizeof p->a, sizeof p->b, sizeof p->c}, items = LANES;
-    cl_mem memory[3] = {NULL};
-    cl_int code = CL_SUCCESS;
-    for (int i = 0; i < 3 && code == CL_SUCCESS; i++) {
-        memory[i] = clCreateBuffer(device->context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes[i], host[i], &code);
-        if (code == CL_SUCCESS) code = clSetKernelArg(kernel, (cl_uint)i, sizeof memory[i], &memory[i]);
-    }
-    if (code == CL_SUCCESS) code = clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &items, &items, 0, NULL, NULL);
-    if (code == CL_SUCCESS) code = clEnqueueReadBuffer(device->queue, memory[2], CL_TRUE, 0, bytes[2], p->c, 0, NULL, NULL);
-    for (int i = 0; i < 3; i++)
-        if (memory[i]) clReleaseMemObject(memory[i]);
-    return code == CL_SUCCESS && memcmp(p->c, p->want, sizeof p->c) == 0;
-}
-
-static bool build_and_run(clef__device *device, const char *options, clef_dtype in) {
-    const char *source = clef__embedded("matrix_probe.cl");
-    char all[256];
-    product p;
-    cl_int code = CL_SUCCESS;
-    fill_product(&p, in);
-    snprintf(all, sizeof all, "%s %s -DIN=%s", device->options, options, clef_dtype_name(in));
-    cl_program program = clCreateProgramWithSource(device->context, 1, &source, NULL, &code);
-    bool built = program && clBuildProgram(program, 1, &device->id, all, NULL, NULL) == CL_SUCCESS;
-    cl_kernel kernel = built ? clCreateKernel(program, "matrix_probe", &code) : NULL;
-    bool right = kernel && run_probe(device, kernel, &p);
-    if (kernel) clReleaseKernel(kernel);
-    if (program) clReleaseProgram(program);
-    return right;
-}
-
 bool clef__matrix_probe(clef__device *device, const char *options, clef_dtype in) {
-    return clef__alive(device) && build_and_run(device, options, in);
+    char all[128];
+    product p;
+    fill_product(&p, in);
+    snprintf(all, sizeof all, "%s -DIN=%s", options, clef_dtype_name(in));
+    const clef__trial_memory m[] = {{p.a, sizeof p.a}, {p.b, sizeof p.b}, {p.c, sizeof p.c}};
+    return clef__try_kernel(device, "matrix_probe", all, LANES, m, 3) && memcmp(p.c, p.want, sizeof p.c) == 0;
 }
 
 /* ---- the answer ---- */
-static bool says(const clef__device *device, const char *extension, cl_device_info fact, cl_uint least) {
-    cl_uint value = 0;
-    return clef__has_word(device->info.extensions, extension) &&
-           clGetDeviceInfo(device->id, fact, sizeof value, &value, NULL) == CL_SUCCESS && value >= least;
-}
-
 static clef__matrix_unit find_unit(clef__device *device) {
     const char *asked = clef__env("CLEF_MATRIX");
     if (asked && strcmp(asked, "0") == 0) return CLEF__NO_MATRIX_UNIT;
     if (asked && strcmp(asked, "emulated") == 0) return CLEF__EMULATED;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (!clef__alive(device) || !says(device, units[i].extension, units[i].fact, units[i].least)) continue;
+        if (!clef__alive(device) || !clef__device_says(device, units[i].extension, units[i].fact, units[i].least)) continue;
         char options[32];
         snprintf(options, sizeof options, "-D%s", units[i].name);
         bool works = clef__matrix_probe(device, options, CLEF_F16) && clef__matrix_probe(device, options, CLEF_BF16);

@@ -431,6 +431,22 @@ cl_int clef__queue_wait(cl_command_queue queue);
 /* Waits for an event of the device's queue. */
 cl_int clef__event_wait(clef__device *device, cl_event event);
 
+/* ---- trial.c ---- */
+#ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
+#define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000 /* of cl_nv_device_attribute_query */
+#endif
+enum { CLEF__TRIAL_MEMORIES = 4 }; /* at most */
+typedef struct {
+    void *host;
+    size_t bytes;
+} clef__trial_memory;
+/* Builds the embedded NAME.cl with these options and runs one group of its kernel NAME on copies of m; the last of these comes back.
+   False where any of it fails. */
+bool clef__try_kernel(clef__device *device, const char *name, const char *options, size_t items, const clef__trial_memory *m,
+                      int n);
+/* Does it report this extension, and this fact of at least so much? */
+bool clef__device_says(const clef__device *device, const char *extension, cl_device_info fact, cl_uint least);
+
 /* ---- ahead.c ---- */
 void clef__ahead_close(clef__device *device);
 
