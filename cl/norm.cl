@@ -87,9 +87,9 @@ static A row_sum(__global const MEMORY(DT) *x, long n) {
         s2 += LOAD(DT, W, x, i + 2 * PACE);
         s3 += LOAD(DT, W, x, i + 3 * PACE);
     }
-    for (; i + W <= n; i += PACE) s0 += LOAD(DT, W, x, i);
+    PLAIN_LOOP for (; i + W <= n; i += PACE) s0 += LOAD(DT, W, x, i);
     A rest = 0;
-    for (; i < n; i++) rest += LOAD(DT, 1, x, i);
+    PLAIN_LOOP for (; i < n; i++) rest += LOAD(DT, 1, x, i);
     return add_lanes((s0 + s1) + (s2 + s3)) + rest;
 }
 

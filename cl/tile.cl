@@ -76,6 +76,7 @@
 #define B_ELEMENT MEMORY(B_IN)
 #define ITEMS (GM * GN)
 #define SPAN (32 * TK)
+#define OPERANDS_KEPT (FLAT && TK > 8) /* or, with twice the elements on their way, it would want more than 128 registers */
 #define TILE_M (GM * RM)
 #define TILE_N (GN * RN)
 #define A_PITCH (TILE_M + PAD)
@@ -186,7 +187,7 @@
         COLUMNS(MULTIPLY, i)                                                                     \
     }
 #define MULTIPLY_BLOCK                                                                           \
-    _Pragma("unroll 8") for (int l = 0; l < TK; l++) {                                           \
+    _Pragma("unroll 16") for (int l = 0; l < TK; l++) {                                           \
         __local const V *row_a = rows_a + l * (A_PITCH / 4), *row_b = rows_b + l * (B_PITCH / 4); \
         TAKE_ROWS                                                                                \
         COLUMNS(TAKE_COLUMN, 0)                                                                  \

@@ -7,7 +7,9 @@
    FLAT, k is one level, and the address of each load stays in a register that goes on by a block.  Rows beyond M and columns beyond N
    read the first one and are not stored; beyond k both A and B are zero.
 
-   With STAGES, local memory holds so many blocks one behind the other, a ring: one is multiplied while copies fill the others.
+   With STAGES, local memory holds so many blocks one behind the other, a ring: one is multiplied while copies fill the others.  With
+   OPERANDS_KEPT, which is for FLAT, where the operands begin is read from local memory for each block, and takes no registers while one is
+   multiplied.
 
    Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
    SPAN, a multiple of TK; DECLARE_BLOCKS, where blocks lie in local memory, and a work-item's place; START_SUMS, its sums and registers;
@@ -18,6 +20,9 @@
 #include "tile.args"
 #ifndef STAGES
 #define STAGES 1
+#endif
+#ifndef OPERANDS_KEPT
+#define OPERANDS_KEPT 0
 #endif
 
 /* Where in a block a work-item's first load of `width` elements begins, row (of A's rows or B's columns) and depth, and how much
@@ -50,7 +55,13 @@
 #define FIND_ADDRESSES A_LOADS(BEGIN_A) B_LOADS(BEGIN_B)
 #define SPANS
 #define FIND_DEPTHS int span_end = k_end;
+#if OPERANDS_KEPT
+#define FIND_BLOCK                                                                               \
+    __global const A_ELEMENT *a = kept.a;                                                        \
+    __global const B_ELEMENT *b = kept.b;
+#else
 #define FIND_BLOCK
+#endif
 #define NEXT_BLOCK A_LOADS(MOVE_A) B_LOADS(MOVE_B)
 #else
 #define ONE_ROW(along, width, tile) (!(along) || (tile) * TK == ITEMS * (width))
@@ -100,7 +111,13 @@
 #define NEXT_STAGE(at) at = at == (STAGES - 1) * BLOCK_CELLS ? 0 : at + BLOCK_CELLS;
 
 /* What a work-group's stores will want, kept in local memory: registers are for sums. */
+#if OPERANDS_KEPT
+typedef struct { long c, bias; int m0, n0; __global const A_ELEMENT *a; __global const B_ELEMENT *b; } place;
+#define OPERANDS , a, b
+#else
 typedef struct { long c, bias; int m0, n0; } place;
+#define OPERANDS
+#endif
 
 TILE_KERNEL {
     UNPACK(TILE_ARGS)
@@ -115,7 +132,7 @@ TILE_KERNEL {
     __global const A_ELEMENT *a = (__global const A_ELEMENT *)a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const B_ELEMENT *b = (__global const B_ELEMENT *)b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     if (item == 0) {
-        place here = {z / z2 * cz1 + z % z2 * cz2 + split * cs, bias_offset + z % z2 * bias_z, m0, n0};
+        place here = {z / z2 * cz1 + z % z2 * cz2 + split * cs, bias_offset + z % z2 * bias_z, m0, n0 OPERANDS};
         kept = here;
     }
 

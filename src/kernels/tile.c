@@ -16,7 +16,7 @@ enum {
     LONGEST_K = 16384,    /* longer sums are split, whose parts round less */
     DEEPEST = 64,         /* block along k */
     LANES = 32,           /* work-items that share a matrix unit */
-    PLACE_INTS = 6,       /* the kernels' struct `place`, in ints */
+    PLACE_INTS = 10,      /* the kernels' struct `place`, in ints */
     NUMBERS_A = 160,      /* words that they hold of A for one product of it, and places of rows, */
     NUMBERS_B = 80        /* and of B */
 };
