@@ -6,6 +6,8 @@ built-in functions.  A tool that is missing makes its targets be skipped, and sa
 
 For each kernel: registers (32 bits, per work-item), spills and private memory (bytes per work-item), local memory (bytes per
 work-group), barriers, and the instructions of its main loop, the innermost loop with the most multiply-adds, and of the loop around it.
+For NVIDIA also, by its PTX, wide_divisions: those of 64 bits in loops that do not try 32 bits first; and wide_products: those of 64 bits
+in the main loop.
 """
 import glob
 import hashlib
@@ -96,6 +98,34 @@ def require_sizes(source, options, ptx):
         f.write(assembly)
 
 
+def find_loops(lines, label, jump):
+    """(first, last) lines of each jump backwards: to a line that `label` matches, from one that `jump` finds; its group 1 is the name."""
+    known = {found.group(1): i for i, found in ((i, re.match(label, line)) for i, line in enumerate(lines)) if found}
+    jumps = ((i, re.search(jump, line)) for i, line in enumerate(lines))
+    return [(known[found.group(1)], i) for i, found in jumps if found and known.get(found.group(1), i + 1) <= i]
+
+
+def innermost(loops):
+    return [b for b in loops if not any(o != b and o[0] >= b[0] and o[1] <= b[1] for o in loops)]
+
+
+def read_ptx(ptx):
+    """{kernel: its wide divisions and products}.  A compiler that tries 32 bits first leaves a short division beside each long one."""
+    found = {}
+    with open(ptx) as f:
+        text = f.read()
+    for name, body in re.findall(r"(?ms)^\.(?:visible \.)?entry (\w+)\((.*?)^}", text):
+        lines = body.splitlines()
+        loops = find_loops(lines, r"\s*(\$\w+):", r"\bbra(?:\.uni)?\s+(\$\w+);")
+        count = lambda pattern, at: sum(bool(re.search(pattern, lines[i])) for i in at)
+        inside = {i for first, last in loops for i in range(first, last + 1)}
+        multiply_adds = lambda loop: count(r"\bfma\.|\bmma\.", range(loop[0], loop[1] + 1))
+        main = max(innermost(loops), key=multiply_adds, default=None)
+        found[name] = {"wide_divisions": max(0, count(r"\b(div|rem)\.[su]64\b", inside) - count(r"\b(div|rem)\.[su]32\b", inside)),
+                       "wide_products": count(r"\b(mul|mad)\.lo\.[su]64\b", range(main[0], main[1] + 1)) if main and multiply_adds(main) else 0}
+    return found
+
+
 def compile_nvidia(target, source, options, work):
     ptx, cubin = os.path.join(work, "a.ptx"), os.path.join(work, "a.cubin")
     limits = [o for o in options if o.startswith("-cl-nv-maxrregcount=")]
@@ -104,6 +134,8 @@ def compile_nvidia(target, source, options, work):
     require_sizes(source, rest, ptx)
     limits = [f"-maxrregcount={o.split('=')[1]}" for o in limits]
     kernels = parse_ptxas(run([TOOLS.ptxas, f"-arch={target}", "-v", *limits, ptx, "-o", cubin]))
+    for name, wide in read_ptx(ptx).items():
+        kernels[name].update(wide)
     if TOOLS.nvdisasm and target not in NOT_DISASSEMBLED:
         for name, body in split_sass(run([TOOLS.nvdisasm, "-c", cubin])).items():
             if name in kernels:
@@ -213,8 +245,7 @@ def read_code(lines, kind):
         if target in labels:
             back.append((labels[target], len(code)))
         code.append(classify(opcode, kind))
-    inner = [b for b in back if not any(o != b and o[0] >= b[0] and o[1] <= b[1] for o in back)]
-    best = max(inner, key=lambda b: sum(c in ("fma", "matrix") for c in code[b[0] : b[1] + 1]), default=None)
+    best = max(innermost(back), key=lambda b: sum(c in ("fma", "matrix") for c in code[b[0] : b[1] + 1]), default=None)
     tally = lambda part: {name: part.count(name) for name in sorted(set(part))}
     outer = best and min((b for b in back if b != best and b[0] <= best[0] and b[1] >= best[1]), key=lambda b: b[1] - b[0], default=None)
     return {name: tally(code[b[0] : b[1] + 1]) if b else {} for name, b in (("code", (0, len(code))), ("loop", best), ("around", outer))}

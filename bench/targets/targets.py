@@ -5,8 +5,9 @@
     targets.py compile OUT  those programs through the makers' compilers: OUT/kernels.json, OUT/report.md; fails where a gate does
 
 A gate holds for every kernel that a GPU launches: it compiles; no spills; no private memory; no more local memory than a
-work-group of the device may have; at least a quarter of the work-items that a compute unit can hold (occupancy).  exceptions.txt
-lists what is let through, each with its reason.
+work-group of the device may have; at least a quarter of the work-items that a compute unit can hold (occupancy); no division of 64 bits
+in a loop unless 32 bits are tried first, and no product of 64 bits in the main loop.  exceptions.txt lists what is let through, each
+with its reason.
 """
 import argparse
 import json
@@ -107,6 +108,10 @@ def judge(device, kernel, launch):
         faults.append(f"{kernel['private']} bytes of private memory")
     if kernel["local"] > device["kib"] * 1024:
         faults.append(f"{kernel['local']} bytes of local memory of {device['kib'] * 1024:.0f}")
+    if kernel.get("wide_divisions"):
+        faults.append(f"{kernel['wide_divisions']} divisions of 64 bits in loops")
+    if kernel.get("wide_products"):
+        faults.append(f"{kernel['wide_products']} products of 64 bits in the main loop")
     if group > device["group"]:
         faults.append(f"a work-group of {group}")
     if launch["occupancy"] < LEAST_OCCUPANCY:

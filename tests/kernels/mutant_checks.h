@@ -307,6 +307,12 @@ static void large_tiles(void) {
     check_matmul(256, 255, 17, true);
 }
 
+/* Whole fours in the tile whose blocks are 16 deep. */
+static void deep_tiles(void) {
+    check_matmul(256, 256, 48, false);
+    check_matmul(256, 256, 48, true);
+}
+
 /* Windows of matrices with NaN around; they begin where no vector does. */
 static void tile_windows(void) {
     enum { M = 36, N = 40, K = 20, ROW = 48 };
@@ -949,7 +955,7 @@ static void shuffled_rows(void) {
 /* These run with the profile `gpu`. */
 /* clang-format off */
 #define GPU_CHECKS(X)                                                                                                 \
-    X(tile_orders) X(tile_fours) X(large_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
+    X(tile_orders) X(tile_fours) X(large_tiles) X(deep_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
     X(matrix_orders) X(matrix_eights) X(tf32_orders) X(tf32_fours)                                                                               \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(columns_of_teams) X(softmax_vectors)    \
     X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams) X(shuffled_rows)   \
@@ -972,7 +978,7 @@ static void shuffled_rows(void) {
     X(tiles, "gemm") X(transposed, "gemm") X(batches, "gemm") X(blocks, "gemm") X(packed, "gemm") X(splits, "gemm")   \
     X(few_columns, "dot") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
     X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(far_threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
-    X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile")                       \
+    X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile") X(deep_tiles, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_spans, "product tile") X(tile_images, "product tile") \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \
     X(lstm_sequence, "sequence") X(gru_sequence, "sequence") X(gru_together, "steps") \
