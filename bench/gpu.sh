@@ -7,7 +7,8 @@
 #
 # The other machine needs a shell with the usual commands, glibc 2.34 or later where the pack was made on Debian 12, and a driver.
 # Drivers that no ICD file tells of are searched for.  No part stops another: one that fails, or takes longer than it may, is noted with
-# its last lines.  Parts: machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench predict cases torch.
+# its last lines; what a part leaves of its time those behind it may take, and the mutants, which come last, all that is left.  Parts:
+# machine devices probes matrix digits kernels profiles mnist cifar torch tune bench predict cases mutants.
 #
 # Environment: CLEF_BUILD, the build folder of --pack (build); CLEF_DATA, a folder with mnist/ and cifar10/ (that of the pack);
 # CLEF_PYTHON, a Python with PyTorch for the GPU (python3); CLEF_PREDICT, the row of cl/devices.def that figures are predicted by (that of the
@@ -23,7 +24,7 @@ usage="usage: gpu.sh OUT [--quick] [--parts NAME,…] | --pack DIR [--no-data] |
 [ -x "$here/bin/clef" ] || { echo "gpu.sh: no programs in $here/bin; gpu.sh --pack DIR makes a folder that has them" >&2; exit 2; }
 mkdir -p "$1/parts" "$1/work" && out=$(cd "$1" && pwd) || exit 1
 shift
-all="machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench predict cases torch"
+all="machine devices probes matrix digits kernels profiles mnist cifar torch tune bench predict cases mutants"
 parts=$all
 while [ $# -gt 0 ]; do
     case $1 in
@@ -118,6 +119,7 @@ do_matrix() {
 }
 do_mutants() {
     bad=0
+    export CLEF_CACHE_DIR="$out/work/untuned" # without what `tune` found: checks are of the ways that are chosen by default
     for check in $(quick && echo softmax_vectors || cat "$here/gpu/checks.txt"); do
         echo "$check:"
         "$bin/main_mutants" "$check" || bad=1
@@ -161,7 +163,7 @@ do_torch() {
 [ -z "$inside" ] || { "do_$inside"; exit; }
 
 # ---- all of them ----
-# seconds NAME: what a part may take; together less than 25 minutes.
+# seconds NAME: what a part may take beside what those before it left; together less than 25 minutes.
 seconds() {
     case $1 in
     kernels) echo 240 ;;
@@ -183,14 +185,18 @@ word() {
     esac
 }
 find_driver
+left=0
 for name in $parts; do
     rm -f "$into/$name.jsonl"
     begin=$(date +%s)
-    export CLEF_GPU_END=$((begin + $(seconds "$name")))
-    timeout -k 5 "$(seconds "$name")" sh "$here/gpu.sh" --inside "$name" "$out" >"$into/$name.log" 2>&1 </dev/null
+    most=$(($(seconds "$name") + left))
+    export CLEF_GPU_END=$((begin + most))
+    timeout -k 5 "$most" sh "$here/gpu.sh" --inside "$name" "$out" >"$into/$name.log" 2>&1 </dev/null
     code=$?
-    echo "$code $(($(date +%s) - begin)) $(word $code)" >"$into/$name.status"
-    printf '%-10s %-12s %4d s\n' "$name" "$(word $code)" $(($(date +%s) - begin))
+    took=$(($(date +%s) - begin))
+    left=$((most > took ? most - took : 0))
+    echo "$code $took $(word $code)" >"$into/$name.status"
+    printf '%-10s %-12s %4d s\n' "$name" "$(word $code)" "$took"
     [ $code = 0 ] || tail -n 3 "$into/$name.log" | sed 's/^/    /'
 done
 rm -rf "${out:?}/work" 2>/dev/null || { sleep 2 && rm -rf "${out:?}/work"; } # compilers of a part that was ended may still write

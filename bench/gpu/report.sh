@@ -6,7 +6,7 @@ plain() { tr -cd '\11\12\40-\176'; } # what drivers say may be anything
 text() { plain | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g'; }
 # As the inside of a string of JSON.
 escaped() { plain | sed 's/\\/\\\\/g; s/"/\\"/g; s/	/\\t/g' | awk '{ printf "%s%s", (NR > 1 ? "\\n" : ""), $0 }'; }
-order="machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench predict cases torch"
+order="machine devices probes matrix digits kernels profiles mnist cifar torch tune bench predict cases mutants"
 present() { for name in $order; do [ ! -e "$name.status" ] || echo "$name"; done; }
 
 # clef's and PyTorch's answers to a line, seconds: "LINE<tab>CLEF<tab>TORCH", empty where one has none.

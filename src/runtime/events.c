@@ -21,7 +21,7 @@ bool clef__devices_joined(const clef__device *a, const clef__device *b) {
     return a->context == b->context && a->opening == b->opening;
 }
 
-static bool has_memory_of_host(const clef__device *device) {
+bool clef__has_memory_of_host(const clef__device *device) {
     cl_bool unified = CL_FALSE;
     return strcmp(device->info.type, "cpu") == 0 &&
            clGetDeviceInfo(device->id, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof unified, &unified, NULL) == CL_SUCCESS && unified;
@@ -30,7 +30,7 @@ static bool has_memory_of_host(const clef__device *device) {
 bool clef__devices_see(const clef__device *a, const clef__device *b) {
     const char *wanted = clef__env("CLEF_ZERO_COPY");
     return !(wanted && strcmp(wanted, "0") == 0) && clef__devices_joined(a, b) && a->info.index == b->info.index &&
-           has_memory_of_host(a) && has_memory_of_host(b);
+           clef__has_memory_of_host(a) && clef__has_memory_of_host(b);
 }
 
 void clef__event_release(clef__event *event) {

@@ -108,6 +108,9 @@ cl_mem clef__pages_buffer(clef__device *device, size_t size);
 /* Gives cached memory back to the driver; returns the bytes. */
 uint64_t clef__pool_trim(clef__device *device);
 
+/* Does the device compute in the host's own memory (events.c)? */
+bool clef__has_memory_of_host(const clef__device *device);
+
 /* ---- uploads (transfer.c) ---- */
 typedef struct clef__stage {
     struct clef__stage *next;
@@ -115,12 +118,14 @@ typedef struct clef__stage {
     cl_event done;   /* in flight: the last command that reads it; with neither its end is known only when the queue is finished */
     size_t size, used;
     unsigned char *bytes;
+    cl_mem pinned; /* whose memory `bytes` is, mapped for as long as the stage lives; NULL: our own */
 } clef__stage;
 typedef struct clef__staging {
     clef__stage *open;            /* small writes fill it in turn */
     clef__stage *oldest, *newest; /* in flight, in order */
     clef__stage *idle;
     size_t flying_bytes, idle_bytes;
+    bool pins, asked; /* are stages memory that the driver has pinned?  known once asked */
 } clef__staging;
 void clef__staging_close(clef__device *device);
 /* A stage of at least so many bytes, NULL when there is none to be had; sent off until the events are over that it takes over, `filled`

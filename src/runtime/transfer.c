@@ -2,7 +2,10 @@
 
    Writes never wait: host bytes are copied into stages of our own, which stay untouched until the queue has passed
    them. Small writes share one open stage; a marker behind its last write says when it is free again.  Writes that
-   are too large to be worth a copy, or that find no stage, block instead. */
+   are too large to be worth a copy, or that find no stage, block instead.
+
+   Where the device has memory of its own, stages are memory that the driver has pinned: it is read by the device itself while the
+   host goes on, where other memory is copied once more by the driver's thread.  There large writes go in pieces, and never block. */
 #include "runtime/runtime_internal.h"
 #include <string.h>
 
@@ -12,18 +15,46 @@ enum {
     DIRECT = 1 << 25,     /* from here on a write blocks and needs no copy */
     FLYING_MAX = 1 << 28, /* staged bytes that may be waiting at once */
     IDLE_MAX = 1 << 26,   /* staged bytes kept for reuse */
+    PIECE = 1 << 24,      /* of such a write where stages are pinned */
     HOP = 1 << 22         /* piece of a copy from device to device */
 };
 
-static void free_stage(clef__stage *s) {
-    clef__free(s->bytes);
+static bool pins(clef__device *device) {
+    clef__staging *st = &device->staging;
+    if (st->asked) return st->pins;
+    const char *wanted = clef__env("CLEF_PINNED");
+    st->pins = wanted ? strcmp(wanted, "0") != 0 : !clef__has_memory_of_host(device);
+    st->asked = true;
+    return st->pins;
+}
+
+/* Memory of the driver's, mapped in the queue beside the kernels: nothing waits for these. */
+static bool pin(clef__device *device, clef__stage *s) {
+    cl_int code;
+    cl_command_queue queue = clef__queue_beside(device, &code);
+    if (code == CL_SUCCESS)
+        s->pinned = clCreateBuffer(device->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, s->size, NULL, &code);
+    if (code == CL_SUCCESS)
+        s->bytes = clEnqueueMapBuffer(queue, s->pinned, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, s->size, 0, NULL, NULL, &code);
+    if (code == CL_SUCCESS) return true;
+    if (s->pinned) clReleaseMemObject(s->pinned);
+    s->pinned = NULL;
+    return false;
+}
+
+static void free_stage(clef__device *device, clef__stage *s) {
+    if (s->pinned) {
+        clEnqueueUnmapMemObject(device->beside, s->pinned, s->bytes, 0, NULL, NULL);
+        clReleaseMemObject(s->pinned);
+    } else clef__free(s->bytes);
     clef__free(s);
 }
 
-static void make_idle(clef__staging *st, clef__stage *s) {
+static void make_idle(clef__device *device, clef__stage *s) {
+    clef__staging *st = &device->staging;
     s->used = 0;
     if (st->idle_bytes + s->size > IDLE_MAX) {
-        free_stage(s);
+        free_stage(device, s);
         return;
     }
     s->next = st->idle;
@@ -46,7 +77,7 @@ static void land(clef__device *device, cl_int state) {
     release(&s->filled);
     release(&s->done);
     if (state < 0) clef__fail_cl(device, state, "write: queued work");
-    make_idle(st, s);
+    make_idle(device, s);
 }
 
 /* Does the driver say that nothing touches it any more?  *state: the worse one of its events. */
@@ -92,10 +123,12 @@ void clef__stage_fly(clef__device *device, clef__stage *s, cl_event done) {
     st->flying_bytes += s->size;
 }
 
-static clef__stage *new_stage(size_t size) {
+/* A driver that has no memory to pin leaves a stage of our own. */
+static clef__stage *new_stage(clef__device *device, size_t size) {
     clef__stage *s = clef__calloc(1, sizeof *s);
     if (!s) return NULL;
     s->size = size;
+    if (pins(device) && pin(device, s)) return s;
     s->bytes = clef__alloc(size);
     if (s->bytes) return s;
     clef__free(s);
@@ -116,10 +149,10 @@ clef__stage *clef__stage_take(clef__device *device, size_t bytes) {
             st->idle_bytes -= s->size;
             return s;
         }
-    return new_stage(size);
+    return new_stage(device, size);
 }
 
-void clef__stage_return(clef__device *device, clef__stage *s) { make_idle(&device->staging, s); }
+void clef__stage_return(clef__device *device, clef__stage *s) { make_idle(device, s); }
 
 /* Sends the open stage off behind a marker; without one it has landed when the queue is finished. */
 static void seal(clef__device *device) {
@@ -156,12 +189,21 @@ static clef_status write_staged(clef__buffer *b, size_t offset, const void *host
     cl_event done = NULL;
     cl_int code = clEnqueueWriteBuffer(device->queue, b->memory, CL_FALSE, offset, bytes, s->bytes, 0, NULL, &done);
     if (code != CL_SUCCESS) {
-        make_idle(&device->staging, s);
+        make_idle(device, s);
         return clef__fail_cl(device, code, "write: %zu bytes", bytes);
     }
     if (device->ctx->trace && clRetainEvent(done) == CL_SUCCESS) clef__trace_event(device, "write", done);
     clef__stage_fly(device, s, done);
     return CLEF_OK;
+}
+
+static clef_status write_pieces(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
+    clef_status status = CLEF_OK;
+    for (size_t at = 0, piece = PIECE; at < bytes && status == CLEF_OK; at += piece) {
+        if (piece > bytes - at) piece = bytes - at;
+        status = write_staged(b, offset + at, (const unsigned char *)host + at, piece);
+    }
+    return status;
 }
 
 static bool inside(const clef__buffer *b, size_t offset, size_t bytes, const char *what) {
@@ -175,7 +217,7 @@ clef_status clef__buffer_write(clef__buffer *b, size_t offset, const void *host,
     if (status != CLEF_OK) return status;
     if (!inside(b, offset, bytes, "write")) return CLEF_INVALID;
     if (bytes == 0) return CLEF_OK;
-    if (bytes >= DIRECT) return write_blocking(b, offset, host, bytes);
+    if (bytes >= DIRECT) return pins(b->device) ? write_pieces(b, offset, host, bytes) : write_blocking(b, offset, host, bytes);
     return bytes <= SMALL ? write_small(b, offset, host, bytes) : write_staged(b, offset, host, bytes);
 }
 
@@ -234,6 +276,6 @@ void clef__staging_close(clef__device *device) {
     }
     for (clef__stage *s; (s = st->idle);) {
         st->idle = s->next;
-        free_stage(s);
+        free_stage(device, s);
     }
 }

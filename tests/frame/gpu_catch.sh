@@ -13,7 +13,7 @@ CLEF_PREDICT=a100 $offline sh ./gpu.sh "$work/out" --quick || fail "it stopped"
 well_formed() { [ -z "$(command -v python3)" ] || python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$1" || fail "$1 is no JSON"; }
 has() { grep -q "$2" "$1" || fail "$1 lacks $2"; }
 well_formed "$work/out/report.json"
-for part in machine devices probes kernels profiles matrix mutants digits mnist cifar tune bench predict cases torch; do
+for part in machine devices probes matrix digits kernels profiles mnist cifar torch tune bench predict cases mutants; do
     has "$work/out/report.json" "{\"name\":\"$part\",\"result\":"
 done
 for part in machine devices probes kernels profiles mutants digits tune bench predict cases; do

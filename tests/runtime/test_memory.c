@@ -120,6 +120,39 @@ Test(memory, classes) {
     }
 }
 
+/* With stages that the driver has pinned: every byte, and writes from memory that changes at once, more of it than may fly. */
+Test(stages, pinned) {
+    setenv("CLEF_PINNED", "1", 1);
+    setup();
+    static const size_t sizes[] = {1, 4095, 1 << 16, (1 << 16) + 1, 1 << 20, (1 << 24) - 3, (1 << 25) + 5, (3 << 24) + 77};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) expect_whole(sizes[i]);
+    cr_assert(device->staging.pins && device->staging.idle && device->staging.idle->pinned, "nothing is pinned");
+    enum { BYTES = 1 << 25, TIMES = 12 };
+    unsigned char *bytes = malloc(BYTES);
+    clef__buffer *b[TIMES];
+    for (int i = 0; i < TIMES; i++) {
+        cr_assert(b[i] = clef__buffer_new(device, BYTES));
+        memset(bytes, i + 1, BYTES);
+        cr_assert_eq(clef__buffer_write(b[i], 0, bytes, BYTES), CLEF_OK);
+    }
+    for (int i = 0; i < TIMES; i++) {
+        cr_assert_eq(clef__buffer_read(b[i], 0, bytes, BYTES), CLEF_OK);
+        for (int at = 0; at < BYTES; at++) cr_assert(bytes[at] == i + 1, "write %d, byte %d: %d", i, at, bytes[at]);
+        clef__buffer_release(b[i]);
+    }
+    free(bytes);
+    teardown();
+}
+
+/* What the host computes in itself needs no copy of the driver's. */
+Test(stages, of_cpus_are_plain) {
+    unsetenv("CLEF_PINNED");
+    setup();
+    expect_whole(1 << 20);
+    if (clef__has_memory_of_host(device)) cr_assert(device->staging.asked && !device->staging.pins);
+    teardown();
+}
+
 Test(memory, limits) {
     uint64_t limit = clef__device_info(device)->max_alloc_bytes;
     cr_assert_null(clef__buffer_new(device, (size_t)limit + 1));
