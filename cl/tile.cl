@@ -10,7 +10,7 @@
    A_ALONG, B_ALONG: neighbouring work-items load neighbours along k, else along m or n; A_WIDTH, B_WIDTH: 4 where these
    come in whole fours, else 1; FLAT: k is one level (both widths are 4); IN: f32, f64, i32 or i64, what sums are made in; A_IN: f32, f16, bf16,
    f64, i32 or i64, storage of A; B_IN: f32, f16, bf16, f64, i32 or i64, storage of B; OUT: storage of C and bias.
-   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=8 GN=8 RM=4 RN=4; FLAT=1; FLAT=1 TK=16. */
+   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=8 GN=8 RM=4 RN=4; FLAT=1; FLAT=1 TK=16; FLAT=1 TK=16 GM=32. */
 #ifndef IN
 #define IN f32
 #endif

@@ -41,6 +41,15 @@ static void products(clef_tensor *out[OUTPUTS]) {
     out[2] = clef_matmul(clef_transpose(whole(CLEF_SHAPE(2, 7, 5), 5), -1, -2), whole(CLEF_SHAPE(2, 7, 33), 6));
 }
 
+/* In whole fours, in three orders, with edges beyond one tile of 256 by 128. */
+static void products_of_fours(clef_tensor *out[OUTPUTS]) {
+    enum { M = 260, N = 132, K = 72 };
+    clef_tensor *a = whole(CLEF_SHAPE(M, K), 1), *b = whole(CLEF_SHAPE(K, N), 2);
+    out[0] = clef_matmul(a, b);
+    out[1] = clef_linear(a, whole(CLEF_SHAPE(N, K), 3), whole(CLEF_SHAPE(N), 4));
+    out[2] = clef_matmul(clef_transpose(whole(CLEF_SHAPE(K, M), 5), -1, -2), b);
+}
+
 static void convolutions(clef_tensor *out[OUTPUTS]) {
     int64_t c = small_tests() ? 2 : 24, o = small_tests() ? 3 : 37, side = small_tests() ? 5 : 14;
     clef_tensor *x = clef_require_grad(clef_keep(whole(CLEF_SHAPE(2, c, side, side), 1)), true);
@@ -91,6 +100,19 @@ static void try_all(work *make) {
 Test(tuned, products_are_the_same_numbers) {
     if (few_kernels()) return; /* the extremes below are products */
     try_all(products);
+}
+Test(tuned, products_of_fours_are_the_same_numbers) {
+    if (small_tests() || family != &clef__tile_family) return; /* what has blocks 16 deep */
+    clef_tensor *out[OUTPUTS];
+    array want[OUTPUTS];
+    products_of_fours(out);
+    for (int i = 0; i < OUTPUTS; i++) want[i] = from_device(out[i]);
+    for (int shape = 6; shape <= 7; shape++)
+        for (int splits = 1; splits <= 2; splits++) {
+            clef__knobs knobs = {{[CLEF__TILE_SHAPE] = shape, [CLEF__TILE_SPLITS] = splits}};
+            expect_same(products_of_fours, &knobs, want);
+        }
+    for (int i = 0; i < OUTPUTS; i++) free(want[i].v);
 }
 Test(tuned, convolutions_and_gradients_are_the_same_numbers) { try_all(convolutions); }
 
