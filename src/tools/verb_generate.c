@@ -30,6 +30,7 @@ static const arg args[] = {
     OPTION("stop", ARG_TEXT, "TEXT", stop, "end before this text"),
     OPTION("context", ARG_COUNT, "N", context, "remember N tokens; default: as many as the model can"),
     OPTION("slide", ARG_FLAG, NULL, slide, "when these are full, forget the older half; else end there"),
+    PRECISION_ARG,
     COMMON_ARGS};
 
 static volatile int interrupted;
@@ -194,6 +195,7 @@ static void report(run *r) {
         json j = json_begin(stdout);
         json_text(&j, "event", "done");
         json_text(&j, "text", r->stream.text ? r->stream.text : "");
+        json_text(&j, "matmul_precision", tool_precision(r->ctx));
         json_whole(&j, "tokens", r->made);
         json_bool(&j, "stopped", r->stream.stopped);
         json_number(&j, "seconds", r->seconds);
