@@ -195,11 +195,11 @@ static void report(run *r) {
         json j = json_begin(stdout);
         json_text(&j, "event", "done");
         json_text(&j, "text", r->stream.text ? r->stream.text : "");
-        json_text(&j, "matmul_precision", tool_precision(r->ctx));
         json_whole(&j, "tokens", r->made);
         json_bool(&j, "stopped", r->stream.stopped);
         json_number(&j, "seconds", r->seconds);
         json_number(&j, "tokens_per_second", speed);
+        json_text(&j, "matmul_precision", tool_precision(r->ctx));
         json_end(&j);
         return;
     }
