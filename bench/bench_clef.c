@@ -6,7 +6,8 @@
    turn that none is still in a cache.
 
    With ways=1 in the line nothing is timed: the answer is "rows" and what the library logs of its choices, one after the other:
-   "matmul: gemm of dot=3e-05 gemm=2e-05 seconds; ".  With copies=N there are so many copies of the operands. */
+   "matmul: gemm of dot=3e-05 gemm=2e-05 seconds; ".  With copies=N there are so many copies of the operands.  precision=high or highest:
+   how products of f32 are computed (clef_set_matmul_precision); CLEF_MATMUL_PRECISION unless given. */
 #include "clef.h"
 #include "job.h"
 #include "suite_lm.h"
@@ -393,6 +394,12 @@ static const struct suite {
               {"epoch", epoch}, {"host", host},           {"stream", stream},       {"peak", peak},   {"rnn", rnn},
               {"lm", lm}};
 
+static void set_precision(const char *line, clef_matmul_precision usual) {
+    char wanted[16];
+    bool given = word(line, "precision", wanted, sizeof wanted);
+    clef_set_matmul_precision(ctx, !given ? usual : strcmp(wanted, "high") == 0 ? CLEF_MATMUL_HIGH : CLEF_MATMUL_HIGHEST);
+}
+
 int main(void) {
     ctx = clef_open(&(clef_options){.log = note_choice});
     if (!ctx) {
@@ -400,6 +407,7 @@ int main(void) {
         return 77;
     }
     clef_device_info info;
+    clef_matmul_precision usual = clef_get_matmul_precision(ctx);
     clef_context_device(ctx, 0, &info);
     printf("ready clef %s | %s, %s\n", clef_version(), info.name, info.driver);
     fflush(stdout);
@@ -409,6 +417,7 @@ int main(void) {
         for (size_t i = 0; i < sizeof suites / sizeof *suites; i++) {
             size_t n = strlen(suites[i].name);
             if (strncmp(line, suites[i].name, n) != 0 || (line[n] != ' ' && line[n])) continue;
+            set_precision(line, usual);
             suites[i].run(line);
             known = true;
         }

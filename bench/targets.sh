@@ -4,8 +4,8 @@
 # Each case of the benchmarks is planned for each device of cl/devices.def: an OpenCL that runs nothing answers as that
 # device would, and writes down programs and launches.  The programs go through the makers' compilers, which need no device.
 # OUT/report.md is a table of registers, private and local memory, occupancy and main loops; OUT/kernels.json has every launch.
-# Fails when a kernel does not compile or a gate does not hold (bench/targets/targets.py tells which).  --quick: models alone, in one
-# half type on each device.
+# Fails when a kernel does not compile or a gate does not hold (bench/targets/targets.py tells which).  --quick: models, in one
+# half type on each device, and in TF32 two models and a product in all orders where there are units for it.
 #
 # Needs Python 3, clang 15 or later, libclc (package libclc-15); for NVIDIA ptxas, and nvdisasm for the main loops (PyPI's
 # nvidia-cuda-nvcc-cu12 and nvidia-cuda-nvdisasm; CLEF_GPU_TOOLS names their folder, build/gpu unless set); for SPIR-V

@@ -27,6 +27,9 @@ enum {
     IN_STEP = 0x1067 /* CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE */
 };
 
+/* How matrix_probe's operands are stored. */
+typedef enum stored { F16, BF16, F32 } stored;
+
 /* ---- objects: each with a count of references ---- */
 struct _cl_platform_id {
     int unused;
@@ -55,13 +58,13 @@ struct _cl_program {
     int refs;
     char *text;
     uint64_t hash;
-    bool bf16;
+    stored in;
 };
 struct _cl_kernel {
     int refs;
     uint64_t program;
     char name[128];
-    bool bf16;
+    stored in;
     cl_mem probed[3]; /* of matrix_probe: a, b and c */
 };
 struct _cl_event {
@@ -381,7 +384,7 @@ cl_int clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices, cons
                       void(CL_CALLBACK *note)(cl_program, void *), void *user) {
     char name[32];
     (void)n, (void)devices, (void)note, (void)user;
-    p->bf16 = options && strstr(options, "-DIN=bf16");
+    p->in = options && strstr(options, "-DIN=bf16") ? BF16 : options && strstr(options, "-DIN=f32") ? F32 : F16;
     p->hash = hash(hash(0xcbf29ce484222325u, options ? options : ""), p->text);
     snprintf(name, sizeof name, "%016llx.cl", (unsigned long long)p->hash);
     FILE *file = open_out(name, "w");
@@ -409,7 +412,7 @@ cl_int clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *to, cl_uint 
 cl_kernel clCreateKernel(cl_program p, const char *name, cl_int *code) {
     cl_kernel k = new_object(sizeof *k, code);
     if (!k) return NULL;
-    *k = (struct _cl_kernel){.refs = 1, .program = p->hash, .bf16 = p->bf16};
+    *k = (struct _cl_kernel){.refs = 1, .program = p->hash, .in = p->in};
     snprintf(k->name, sizeof k->name, "%s", name);
     return k;
 }
@@ -437,12 +440,25 @@ static float of_half(uint16_t h, bool bf16) { /* no numbers below the normal one
     return memcpy(&v, &bits, sizeof v), v;
 }
 
+/* Rounded to TF32: to nearest, ties away from zero. */
+static float of_word(uint32_t x) {
+    float v;
+    x = (x + 0x1000u) & ~0x1fffu;
+    return memcpy(&v, &x, sizeof v), v;
+}
+
+static float element(const char *cells, int i, stored in) {
+    return in == F32 ? of_word(((const uint32_t *)(const void *)cells)[i])
+                     : of_half(((const uint16_t *)(const void *)cells)[i], in == BF16);
+}
+
 static void run_probe(cl_kernel k) {
-    enum { M = 16, N = 8, K = 16 };
-    const uint16_t *a = (const void *)k->probed[0]->bytes, *b = (const void *)k->probed[1]->bytes;
+    enum { M = 16, N = 8 };
+    const char *a = k->probed[0]->bytes, *b = k->probed[1]->bytes;
     float *c = (void *)k->probed[2]->bytes;
+    int depth = k->in == F32 ? 8 : 16;
     for (int i = 0; i < M * N; i++)
-        for (int j = 0; j < K; j++) c[i] += of_half(a[i / N * K + j], k->bf16) * of_half(b[i % N * K + j], k->bf16);
+        for (int j = 0; j < depth; j++) c[i] += element(a, i / N * depth + j, k->in) * element(b, i % N * depth + j, k->in);
 }
 
 /* ---- launches ---- */

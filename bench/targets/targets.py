@@ -57,6 +57,20 @@ def all_cases(quick, halves):
     return listed
 
 
+def has_tf32(device):
+    """Matrix units by PTX: compute capability 8.0 and later."""
+    return device["target"].startswith("sm_") and device["target"][3] >= "8"
+
+
+def tf32_cases(quick):
+    """(case, line) with f32 rounded to TF32: products in all orders, a language model and one of images."""
+    listed = [("gemm", bench.gemm_case(4096, 4096, 4096, ta, tb)) for ta in (0, 1) for tb in (0, 1)]
+    for suite in () if quick else ("gemm", "conv"):
+        listed += [(suite, case) for case in bench.SUITES[suite](True)]
+    listed += [(suite, case) for suite in ("lm", "train") for case in bench.SUITES[suite](True) if case[0].startswith(("GPT-2", "resnet18"))]
+    return [(f"{suite}: {name}, TF32", f"{line} precision=high") for suite, (name, line, *_) in listed]
+
+
 def list_case(out, device, case, line, build):
     environment = dict(os.environ, LD_PRELOAD=os.path.join(build, "bench", "stub_opencl.so"), CLEF_STUB_DEVICE=device["key"], CLEF_STUB_OUT=out,
                        CLEF_STUB_CASE=case, CLEF_CACHE="0", CLEF_DEVICE="0")
@@ -74,7 +88,8 @@ def list_all(out, devices, build, quick, threads):
             os.remove(os.path.join(out, old))
     # In short each half type on every other device.
     halves = lambda i: ("f16", "bf16") if not quick else ("f16",) if i % 2 == 0 else ("bf16",)
-    jobs = [(out, device, case, line, build) for i, device in enumerate(devices) for case, line in all_cases(quick, halves(i))]
+    cases_of = lambda i, device: all_cases(quick, halves(i)) + (tf32_cases(quick) if has_tf32(device) else [])
+    jobs = [(out, device, case, line, build) for i, device in enumerate(devices) for case, line in cases_of(i, device)]
     with ThreadPoolExecutor(threads) as pool:
         failures = [f for f in pool.map(lambda job: list_case(*job), jobs) if f]
     programs = sum(name.endswith(".cl") for name in os.listdir(out))
@@ -136,13 +151,21 @@ def is_half(out, program):
         return re.search(r"_IN=b?f16\b", f.readline())
 
 
+def loop_name(out, launch):
+    """The row of loops.def: on matrix units f32 has rows of its own."""
+    with open(os.path.join(out, launch["program"] + ".cl")) as f:
+        rounds = launch["kernel"].startswith("matrix") and re.search(r"-DIN=f32\b", f.readline())
+    return launch["kernel"] + ("_tf32" if rounds else "")
+
+
 def per_multiply(kernel, name, knobs):
     """Instructions issued, and bytes of local memory read by a work-item, for each of the instructions that multiply.  The loop along k
     is run once for TK: it is the main loop where the compiler unrolled what multiplies one block, else the loop around that."""
     inner = kernel["loop"]
     by_units = name.startswith("matrix")
     here = inner.get("matrix" if by_units else "fma", 0)
-    trips = max(1, knobs["TK"] * knobs["RM"] * knobs["RN"] / (16 * 16 * 8 if by_units else 1) / here)
+    product = 1 if not by_units else 16 * 8 * 8 if name.endswith("_tf32") else 16 * 8 * 16
+    trips = max(1, knobs["TK"] * knobs["RM"] * knobs["RN"] / product / here)
     issued = sum((kernel["around"] if trips > 1 else inner).values()) + (trips - 1) * sum(inner.values())
     return issued / (trips * here), 16 * inner.get("local128", 0) / here
 
@@ -151,7 +174,8 @@ def check_loops(out, devices, launches, results):
     """What loops.def says and the compiled code does not, of the largest tiles with k of one level, of f32 or for matrix units."""
     wrong = set()
     for launch in launches:
-        device, told = devices[launch["device"]], read_loops().get(launch["kernel"])
+        device, name = devices[launch["device"]], loop_name(out, launch)
+        told = read_loops().get(name)
         if not told or device["target"] not in ("sm_80", "gfx906"):
             continue
         kernel = results.get((device["target"], launch["program"]), {}).get("kernels", {}).get(launch["kernel"])
@@ -159,11 +183,11 @@ def check_loops(out, devices, launches, results):
         largest = knobs.get("GM", 0) * knobs["RM"] == 128 and knobs["GN"] * knobs["RN"] == 128
         if not kernel or not kernel.get("loop") or not largest or not knobs["FLAT"] or (launch["kernel"] == "tile" and is_half(out, launch["program"])):
             continue
-        issued, read = per_multiply(kernel, launch["kernel"], knobs)
+        issued, read = per_multiply(kernel, name, knobs)
         key = device["loops"]
         for what, counted, said in ((f"{key} instructions", issued, told[key]), ("bytes", read / told["each"], told["bytes"])):
             if counted > 1.05 * said:
-                wrong.add(f"{launch['kernel']}, {device['target']} ({launch['program']}): {counted:.3g} {what} for a multiply-add; loops.def says {said}")
+                wrong.add(f"{name}, {device['target']} ({launch['program']}): {counted:.3g} {what} for a multiply-add; loops.def says {said}")
     return sorted(wrong)
 
 

@@ -11,6 +11,9 @@
                         profile gpu, to test; read when it is needed
      CLEF_SHUFFLE       0: no shuffles for what work-items of a row find; emulated: local memory in their place, to test; read when
                         it is needed
+     CLEF_MATMUL_PRECISION
+                        highest or high: how products of f32 are computed until clef_set_matmul_precision says otherwise; CLEF_INVALID
+                        for another word
      CLEF_PROBE         file of clef-probe (see clef_device_events); 0 or empty: none; read when it is needed
      CLEF_ZERO_COPY     0: parts of one CPU copy values to each other, too (docs/devices.md); read when a plan is made
      CLEF_PROFILE       device profile to force (a row of cl/profile.def)
@@ -97,6 +100,8 @@ typedef struct clef_options {
                              device, by what its maker publishes, and never done: results have memory, lent by the device that is
                              opened, but no numbers, and reading one is CLEF_STATE.  clef_plan_memory and clef_on_planned_launch tell
                              what would run.  CLEF_INVALID, with all keys in the line, for another word */
+    const char *matmul_precision; /* "highest" or "high", as clef_set_matmul_precision sets it; NULL: $CLEF_MATMUL_PRECISION, else
+                                     "highest".  CLEF_INVALID for another word */
 } clef_options;
 
 /* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on
@@ -164,14 +169,18 @@ CLEF_API clef_random_state clef_random_get(const clef_context *ctx);
 /* Continues from a state that clef_random_get gave. */
 CLEF_API void clef_random_set(clef_context *ctx, clef_random_state state);
 
-/* How products of f32 may be computed.  HIGHEST, the default: with all bits of f32.  HIGH: on matrix units, where the device has such, with
-   both factors of every multiplication rounded to TF32: f32's range, 10 bits of mantissa, to nearest and ties away from zero.  That is a
-   relative error of at most 2^-11 = 4.9e-4 in each factor; sums stay in f32. */
+/* How products of f32 may be computed.  HIGHEST, the default (clef_options.matmul_precision): with all bits of f32.  HIGH: on matrix units,
+   where the device has such, with both factors of every multiplication rounded to TF32: f32's range, 10 bits of mantissa, to nearest and
+   ties away from zero.  That is a relative error of at most 2^-11 = 4.9e-4 in each factor; sums stay in f32. */
 typedef enum clef_matmul_precision { CLEF_MATMUL_HIGHEST, CLEF_MATMUL_HIGH } clef_matmul_precision;
 /* Sets it for what is planned from now on: matmul, linear, convolutions and recurrent layers of f32, and their gradients, where they are
    computed by such products (what Winograd's algorithm multiplies is rounded, too).  Other types stay as they are, and so does everything
    on a device without such units.  Results may differ from those of HIGHEST by the errors above.  Plans of both settings are kept, and one
    made under the other setting is never used.
+   Each context has its own setting, whatever other contexts and other ranks of its groups have.  Data parallel training and pipelines keep
+   the same weights on all ranks also where settings differ, as gradients are summed before they are used, or made by one rank.  Where layers are
+   cut (clef_module_shard) each rank makes the gradients of what is not cut, and with clef_backward_parts bits are to be those of any number
+   of ranks: give all ranks the same setting there.
    CLEF_INVALID for another value, which changes nothing.
        clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGH);
    TF32: NVIDIA, A100 Tensor Core GPU Architecture, 2020. */

@@ -12,12 +12,24 @@ static bool env_has(const char *name, const char *word) {
     return text && strstr(text, word) != NULL;
 }
 
+/* By the option's word, or the variable's. */
+static bool read_precision(const char *word, clef_matmul_precision *precision) {
+    const char *from = word ? "matmul_precision" : "CLEF_MATMUL_PRECISION";
+    if (!word) word = clef__env(from);
+    *precision = word && strcmp(word, "high") == 0 ? CLEF_MATMUL_HIGH : CLEF_MATMUL_HIGHEST;
+    if (!word || !*word || *precision == CLEF_MATMUL_HIGH || strcmp(word, "highest") == 0) return true;
+    clef__fail(NULL, CLEF_INVALID, "open: %s is \"%.80s\"; it is highest or high", from, word);
+    return false;
+}
+
 clef_context *clef__context_new(const clef_options *options) {
+    clef_matmul_precision precision;
     if (options->sum_units < 0) {
         clef__fail(NULL, CLEF_INVALID, "open: sum_units is %d; it is 1 or more, or 0 for as many as the device has",
                    options->sum_units);
         return NULL;
     }
+    if (!read_precision(options->matmul_precision, &precision)) return NULL;
     if (options->plan_for && !clef__absent_known(options->plan_for)) return NULL;
     clef_context *ctx = clef__calloc(1, sizeof *ctx);
     if (!ctx) {
@@ -31,6 +43,7 @@ clef_context *clef__context_new(const clef_options *options) {
     ctx->log = options->log;
     ctx->log_user = options->log_user;
     ctx->random.seed = options->seed;
+    ctx->matmul_precision = precision;
     const char *tuning = clef__env("CLEF_TUNING");
     ctx->sum_units = (uint32_t)options->sum_units;
     if (options->plan_for) snprintf(ctx->plan_for, sizeof ctx->plan_for, "%s", options->plan_for);

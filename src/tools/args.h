@@ -33,6 +33,7 @@ typedef struct arg {
 typedef struct common_options {
     const char *device;
     uint64_t seed;
+    const char *matmul_precision; /* of verbs with PRECISION_ARG; NULL: not given */
     int64_t threads;
     bool json, quiet, help;
 } common_options;
@@ -44,6 +45,13 @@ typedef struct common_options {
         {"quiet", ARG_FLAG, NULL, offsetof(common_options, quiet), "nothing but results and errors"},                         \
         {"help", ARG_FLAG, NULL, offsetof(common_options, help), "this text"}, {                                              \
         NULL, ARG_FLAG, NULL, 0, NULL                                                                                         \
+    }
+
+/* Of the verbs that multiply. */
+#define PRECISION_ARG                                                                                 \
+    {                                                                                                 \
+        "matmul-precision", ARG_CHOICE, "highest|high", offsetof(common_options, matmul_precision),   \
+            "high: products of f32 in TF32 where the device has matrix units for it; default highest" \
     }
 
 typedef struct verb {

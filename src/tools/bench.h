@@ -43,6 +43,7 @@ struct bench_case {
     clef_shape input[BENCH_INPUTS]; /* of random numbers */
     int n_inputs, v[4];             /* v: what else `once` has to know */
     bool half;                      /* inputs in f16 */
+    bool tf32;                      /* products of f32 in TF32, whatever the context's setting; only where matrix units do that */
     bool (*once)(const bench_case *c, clef_tensor *const *x);                    /* queues one call */
     clef_module *(*model)(clef_context *ctx, clef_shape input, int64_t classes); /* instead of once: a training step */
 };
@@ -63,6 +64,10 @@ bool bench_measure(clef_context *ctx, const bench_case *c, double budget, bench_
 
 /* The case's call is planned and not made: fn is told of its launches, and the point gets all but its time and rate. */
 bool bench_plan(clef_context *ctx, const bench_case *c, clef_planned_launch_fn fn, void *user, bench_point *point);
+/* Does a call multiply on matrix units?  Found by planning it. */
+bool bench_uses_units(clef_context *ctx, const bench_case *c);
+/* Is it a kernel that does? */
+bool bench_by_units(const char *kernel);
 /* In the point's unit, by its time. */
 double bench_rate(const bench_case *c, const bench_point *point);
 

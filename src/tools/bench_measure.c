@@ -13,6 +13,7 @@ typedef struct job {
     const bench_case *c;
     clef_tensor *input[BENCH_COPIES][BENCH_INPUTS], *labels;
     int copies;
+    clef_matmul_precision before; /* of the context */
     clef_module *net;
     clef_optimizer *optimizer;
 } job;
@@ -38,6 +39,8 @@ static bool make_net(job *j) {
 
 static bool open_job(job *j) {
     j->copies = copies_of(j->c);
+    j->before = clef_get_matmul_precision(j->ctx);
+    if (j->c->tf32) clef_set_matmul_precision(j->ctx, CLEF_MATMUL_HIGH);
     for (int c = 0; c < j->copies; c++)
         for (int i = 0; i < j->c->n_inputs; i++) {
             clef_tensor *t = clef_randn(j->ctx, j->c->input[i]);
@@ -52,6 +55,7 @@ static void close_job(job *j) {
     for (int c = 0; c < j->copies; c++)
         for (int i = 0; i < j->c->n_inputs; i++) clef_release(j->input[c][i]);
     clef_release(j->labels);
+    clef_set_matmul_precision(j->ctx, j->before);
 }
 
 static bool call(job *j, int i) {
@@ -93,18 +97,34 @@ static bool sample(job *j, double budget, bench_point *p) {
     return true;
 }
 
+bool bench_by_units(const char *kernel) { return !strcmp(kernel, "matrix") || !strcmp(kernel, "matrix_stages"); }
+
+/* Tells somebody else of launches, too. */
+typedef struct watch {
+    clef_planned_launch_fn fn;
+    void *user;
+    bool units;
+} watch;
+
+static void watch_launch(void *user, const clef_planned_launch *launch) {
+    watch *w = user;
+    w->units |= bench_by_units(launch->kernel);
+    if (w->fn) w->fn(w->user, launch);
+}
+
 /* What one call does, from its plan: the FLOPs of the methods that were chosen, and of a training step those of its ops and bytes:
    what it starts from, read and, but for the batch, written again. */
 static bool count_call(job *j, clef_planned_launch_fn fn, void *user, bench_point *p) {
     clef_plan_size size;
+    watch w = {.fn = fn, .user = user};
     clef_set_dry_run(j->ctx, true);
-    clef_on_planned_launch(j->ctx, fn, user);
+    clef_on_planned_launch(j->ctx, watch_launch, &w);
     bool ok = call(j, 0) && clef_plan_memory(j->ctx, &size) == CLEF_OK;
     clef_on_planned_launch(j->ctx, NULL, NULL);
     clef_set_dry_run(j->ctx, false);
     if (!ok) return false;
     if (j->c->model) p->flops = size.flops;
-    p->real_flops = j->c->half ? 0 : p->flops - (size.flops - size.real_flops); /* the roof is one of f32 */
+    p->real_flops = j->c->half || w.units ? 0 : p->flops - (size.flops - size.real_flops); /* the roof is one of f32 */
     if (!j->c->model) return true;
     p->bytes = 2 * (double)size.input_bytes - 4 * (double)clef_shape_numel(j->c->input[0]) - 8 * (double)j->c->input[0].dim[0];
     return true;
@@ -148,6 +168,14 @@ bool bench_plan(clef_context *ctx, const bench_case *c, clef_planned_launch_fn f
     bool ok = open_job(&j) && call(&j, 0) && call(&j, 1) && count_call(&j, fn, user, p);
     close_job(&j);
     return ok;
+}
+
+static void note_units(void *user, const clef_planned_launch *launch) { *(bool *)user |= bench_by_units(launch->kernel); }
+
+bool bench_uses_units(clef_context *ctx, const bench_case *c) {
+    bool uses = false;
+    bench_point p;
+    return bench_plan(ctx, c, note_units, &uses, &p) && uses;
 }
 
 bool bench_measure(clef_context *ctx, const bench_case *c, double budget, bench_point *p) {

@@ -122,7 +122,7 @@ void bench_text_point(FILE *out, const bench_series *s, const bench_point *p) {
     column(out, 10, 2, bench_intensity(p), "");
     column(out, 9, 0, 100 * bench_roofline(s, p), " %");
     if (bench_is_above(s, p)) fputs(" above", out);
-    if (p->real_flops < p->flops) fprintf(out, "  %.0f %% of the FLOPs", 100 * p->real_flops / p->flops);
+    if (p->real_flops > 0 && p->real_flops < p->flops) fprintf(out, "  %.0f %% of the FLOPs", 100 * p->real_flops / p->flops);
     fputc('\n', out);
 }
 

@@ -78,12 +78,13 @@ static bool matmul_once(const bench_case *c, clef_tensor *const *x) {
 
 /* The last ones are for GPUs alone. */
 static void gemm(list *l, bool gpu) {
-    enum { FOR_GPUS = 2 };
+    enum { FOR_GPUS = 3, F32 = 0, F16, TF32 };
     static const struct {
-        int m, n, k, ta, tb, half;
-    } s[] = {{256, 256, 256, 0, 0, 0},    {512, 512, 512, 0, 0, 0},    {1024, 1024, 1024, 0, 0, 0},
-             {1024, 1024, 1024, 0, 1, 0}, {1024, 1024, 1024, 1, 0, 0}, {64, 1024, 1024, 0, 0, 0},
-             {1024, 64, 1024, 0, 0, 0},   {4096, 4096, 4096, 0, 0, 0}, {4096, 4096, 4096, 0, 0, 1}};
+        int m, n, k, ta, tb, in;
+    } s[] = {{256, 256, 256, 0, 0, 0},      {512, 512, 512, 0, 0, 0},      {1024, 1024, 1024, 0, 0, 0},
+             {1024, 1024, 1024, 0, 1, 0},   {1024, 1024, 1024, 1, 0, 0},   {64, 1024, 1024, 0, 0, 0},
+             {1024, 64, 1024, 0, 0, 0},     {4096, 4096, 4096, 0, 0, F32}, {4096, 4096, 4096, 0, 0, F16},
+             {4096, 4096, 4096, 0, 0, TF32}};
     for (size_t i = 0; i < sizeof s / sizeof *s - (gpu ? 0 : FOR_GPUS); i++) {
         double m = s[i].m, n = s[i].n, k = s[i].k;
         clef_shape a = s[i].ta ? CLEF_SHAPE(s[i].k, s[i].m) : CLEF_SHAPE(s[i].m, s[i].k);
@@ -92,17 +93,19 @@ static void gemm(list *l, bool gpu) {
                                                .name = "matmul",
                                                .unit = "GFLOP/s",
                                                .flops = 2 * m * n * k,
-                                               .bytes = (s[i].half ? 2 : 4) * (m * k + k * n + m * n),
-                                               .half = s[i].half,
+                                               .bytes = (s[i].in == F16 ? 2 : 4) * (m * k + k * n + m * n),
+                                               .half = s[i].in == F16,
+                                               .tf32 = s[i].in == TF32,
                                                .input = {a, b},
                                                .n_inputs = 2,
                                                .v = {s[i].ta, s[i].tb},
                                                .once = matmul_once});
         snprintf(c->shape, sizeof c->shape, "%d x %d x %d%s", s[i].m, s[i].n, s[i].k,
-                 s[i].ta     ? ", a transposed"
-                 : s[i].tb   ? ", b transposed"
-                 : s[i].half ? ", f16"
-                             : "");
+                 s[i].ta           ? ", a transposed"
+                 : s[i].tb         ? ", b transposed"
+                 : s[i].in == F16  ? ", f16"
+                 : s[i].in == TF32 ? ", TF32"
+                                   : "");
     }
 }
 

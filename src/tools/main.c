@@ -97,6 +97,7 @@ clef_options tool_options(const char *verb_name, const common_options *common) {
                           .seed = common->seed,
                           .log = warn,
                           .log_user = (void *)(uintptr_t)verb_name,
+                          .matmul_precision = common->matmul_precision,
                           .threads = (int)(common->threads < INT_MAX ? common->threads : INT_MAX)};
 }
 
@@ -109,7 +110,7 @@ clef_context *tool_open(const char *verb_name, const common_options *common, int
 clef_context *tool_open_with(const char *verb_name, const common_options *common, const clef_options *options, int *code) {
     clef_context *ctx = clef_open(options);
     if (ctx) return ctx;
-    bool chosen = common->device || getenv("CLEF_DEVICE") || getenv("CLEF_THREADS");
+    bool chosen = common->device || getenv("CLEF_DEVICE") || getenv("CLEF_THREADS") || getenv("CLEF_MATMUL_PRECISION");
     clef_status status = clef_error_status(NULL);
     tool_failed(verb_name, NULL);
     *code = status == CLEF_NO_DEVICE && clef_device_count() == 0 ? EXIT_NO_DEVICE
@@ -123,15 +124,19 @@ const char *tool_device_name(const clef_context *ctx) {
     return clef_context_device(ctx, 0, &info) ? info.name : "unknown";
 }
 
+const char *tool_precision(const clef_context *ctx) {
+    return clef_get_matmul_precision(ctx) == CLEF_MATMUL_HIGH ? "high" : "highest";
+}
+
 static void help(FILE *out) {
     fputs("usage: clef VERB [OPTION]...\nTrains and runs neural networks on any OpenCL device.\n\n", out);
     for (int i = 0; i < VERBS; i++) fprintf(out, "  %-10s%s\n", verbs[i]->name, verbs[i]->summary);
     fputs("\n  clef VERB --help    what a verb takes\n  clef --version      version and components\n\n"
           "Exit codes: 0 done, 1 failed, 2 wrong command, 77 no OpenCL device.\n"
           "Environment: CLEF_DEVICE, CLEF_DATA, CLEF_CACHE_DIR, CLEF_CACHE, CLEF_CACHE_MAX_MB, CLEF_JOIN,\n"
-          "CLEF_TUNING, CLEF_CLBLAST, CLEF_MATRIX, CLEF_SHUFFLE, CLEF_PROBE, CLEF_ZERO_COPY, CLEF_PINNED, CLEF_PROFILE, CLEF_ROWS, "
-          "CLEF_FUSE,\n"
-          "CLEF_EAGER, CLEF_DEBUG, CLEF_TRACE, CLEF_COMPILE_THREADS, NO_COLOR; see clef(1).\n",
+          "CLEF_TUNING, CLEF_CLBLAST, CLEF_MATMUL_PRECISION, CLEF_MATRIX, CLEF_SHUFFLE, CLEF_PROBE, CLEF_ZERO_COPY, CLEF_PINNED,\n"
+          "CLEF_IDLE_PROGRAMS, CLEF_PROFILE, CLEF_ROWS, CLEF_FUSE, CLEF_EAGER, CLEF_DEBUG, CLEF_TRACE, CLEF_COMPILE_THREADS,\n"
+          "NO_COLOR; see clef(1).\n",
           out);
 }
 

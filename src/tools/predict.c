@@ -16,7 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { LATENCY = 4 };
+enum { LATENCY = 4, HALF_EACH = 64 }; /* HALF_EACH: `each` of half types on matrix units */
 
 typedef struct loop {
     const char *kernel;
@@ -46,9 +46,12 @@ static const loop loops[] = {
 #undef LOOP
 };
 
-static const loop *loop_of(const char *kernel) {
+/* On matrix units f32 has rows of its own. */
+static const loop *loop_of(const char *kernel, bool tf32) {
+    char name[64];
     const loop *l = loops;
-    while (*l->kernel && strcmp(l->kernel, kernel)) l++;
+    snprintf(name, sizeof name, "%.50s%s", kernel, tf32 && bench_by_units(kernel) ? "_tf32" : "");
+    while (*l->kernel && strcmp(l->kernel, name)) l++;
     return l;
 }
 
@@ -80,16 +83,17 @@ static double resident(const gpu *g, const loop *l, double items) {
 
 static double instructions(const gpu *g, const loop *l) { return *(const double *)((const char *)l + g->issued); }
 
-/* Multiply-adds of a compute unit per cycle with so many work-items on it. */
+/* Multiply-adds of a compute unit per cycle with so many work-items on it.  An instruction of matrix units takes as long for TF32 as for
+   half types, and does half as many. */
 static double rate_of(const gpu *g, const loop *l, double items) {
-    double rate = l->each > 1 ? g->matrix : g->fma;
+    double rate = l->each > 1 ? g->matrix * l->each / HALF_EACH : g->fma;
     rate = fmin(rate, g->issue * l->each / instructions(g, l));
     if (l->bytes > 0) rate = fmin(rate, g->local_bytes / l->bytes);
     return l->reached * fmin(rate, items * l->sums / LATENCY);
 }
 
-static double issue_seconds(const gpu *g, const clef_planned_launch *launch) {
-    const loop *l = loop_of(launch->kernel);
+static double issue_seconds(const gpu *g, const clef_planned_launch *launch, bool tf32) {
+    const loop *l = loop_of(launch->kernel, tf32);
     double items = (double)(launch->local[0] * launch->local[1] * launch->local[2]);
     double groups = (double)launch->global[0] * (double)launch->global[1] * (double)launch->global[2] / items;
     double busiest = ceil(groups / g->units), full = ceil(items / g->in_step) * g->in_step;
@@ -100,6 +104,7 @@ static double issue_seconds(const gpu *g, const clef_planned_launch *launch) {
 /* ---- one case ---- */
 typedef struct total {
     const gpu *g;
+    bool tf32;                        /* products of f32 on matrix units */
     double seconds, starts, by_bytes; /* by_bytes: of launches that wait for memory */
     int launches;
 } total;
@@ -107,7 +112,7 @@ typedef struct total {
 static void add_launch(void *user, const clef_planned_launch *launch) {
     if (launch->prepares) return;
     total *t = user;
-    double issue = issue_seconds(t->g, launch), memory = launch->bytes / (t->g->gb_per_second * 1e9);
+    double issue = issue_seconds(t->g, launch, t->tf32), memory = launch->bytes / (t->g->gb_per_second * 1e9);
     t->launches++;
     t->starts += t->g->launch_us * 1e-6;
     t->seconds += fmax(issue, memory) + t->g->launch_us * 1e-6;
@@ -123,15 +128,15 @@ static bool make_roof(const gpu *g, const bench_case *c, bench_point *p) {
 }
 
 bool bench_predict(clef_context *ctx, const bench_case *c, const char *key, bench_point *p, char *why, size_t size) {
-    total t = {.g = gpu_of(key)};
+    total t = {.g = gpu_of(key), .tf32 = !c->half && (c->tf32 || clef_get_matmul_precision(ctx) == CLEF_MATMUL_HIGH)};
     if (!bench_plan(ctx, c, add_launch, &t, p)) return false;
     snprintf(why, size, "as published");
     if (!make_roof(t.g, c, p)) {
-        double peak = 2 * t.g->matrix * t.g->units * t.g->mhz * 1e6, started = 100 * t.starts / t.seconds;
+        double peak = (t.tf32 ? 1 : 2) * t.g->matrix * t.g->units * t.g->mhz * 1e6, started = 100 * t.starts / t.seconds;
         p->seconds = t.seconds;
         int used = snprintf(why, size, "%d launch%s, %.0f %% starting, %.0f %% memory", t.launches, t.launches == 1 ? "" : "es",
                             started, 100 * t.by_bytes / t.seconds);
-        if (c->half && peak > 0)
+        if ((c->half || c->tf32) && peak > 0)
             snprintf(why + used, size - (size_t)used, ", %.0f %% of the matrix units", 100 * p->flops / peak / p->seconds);
     }
     p->rate = bench_rate(c, p);

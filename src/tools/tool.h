@@ -26,6 +26,8 @@ void tool_catch_signals(volatile int *flag);
 double tool_seconds(void);
 /* Name of the first device. */
 const char *tool_device_name(const clef_context *ctx);
+/* Of products of f32: "highest" or "high". */
+const char *tool_precision(const clef_context *ctx);
 
 /* ---- outputs.c: each is false after one line on stderr ---- */
 /* Can a file be made that takes the place of what is there? */

@@ -26,6 +26,7 @@ static const arg args[] = {
     OPTION("compare", ARG_FLAG, NULL, compare, "measure nothing: the words are files that bench --json wrote, up to 8 runs"),
     OPTION("html", ARG_TEXT, "FILE", html, "write one page with rooflines, bars and a table"),
     OPTION("csv", ARG_TEXT, "FILE", csv, "write one line per figure"),
+    PRECISION_ARG,
     COMMON_ARGS};
 
 /* ---- progress: one line that is rewritten on a terminal, a plain line every few seconds elsewhere ---- */
@@ -88,6 +89,8 @@ static void describe(const clef_context *ctx, bench_series *s) {
     s->compute_units = info.compute_units;
     if (o.predict) snprintf(s->driver, sizeof s->driver, "predicted");
     if (o.predict && !o.label) snprintf(s->label, sizeof s->label, "%s, predicted", bench_predicted(o.predict));
+    if (!o.label && clef_get_matmul_precision(ctx) == CLEF_MATMUL_HIGH)
+        strncat(s->label, ", TF32", sizeof s->label - strlen(s->label) - 1);
 }
 
 static void show(const bench_series *s, int *shown) {
@@ -123,6 +126,16 @@ static int predict_all(clef_context *ctx, const char *key, const bench_case *c, 
     return EXIT_OK;
 }
 
+/* Without what the device has no matrix units for; how many stay. */
+static int leave_out(clef_context *ctx, bench_case *c, int n) {
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (!c[i].tf32 || bench_uses_units(ctx, &c[i]) || clef_error_status(ctx)) c[kept++] = c[i];
+        else if (!o.common.quiet)
+            fprintf(stderr, "%s %s is left out: the device has no matrix units for it\n", c[i].name, c[i].shape);
+    return kept;
+}
+
 static int measure_words(const char *const *words, bench_report *report) {
     int code = EXIT_OK, n = 0;
     bench_series *s = &report->series[report->n++];
@@ -135,6 +148,7 @@ static int measure_words(const char *const *words, bench_report *report) {
     if (o.common.json) bench_json_start(stdout, s);
     else if (!o.common.quiet) bench_text_head(stdout, o.predict);
     bench_case *c = bench_cases(words, !strcmp(s->type, "gpu"), o.resnet18 || o.predict, &n);
+    if (c) n = leave_out(ctx, c, n);
     code = !c ? tool_failed("bench", ctx) : o.predict ? predict_all(ctx, options.plan_for, c, n, s) : measure_all(ctx, c, n, s);
     free(c);
     clef_close(ctx);
@@ -210,8 +224,8 @@ static int compare(const char *const *paths, bench_report *report) {
 
 static int options_fit(const char *const *words) {
     if (o.compare && !*words) return tool_usage("bench", "--compare wants files that clef bench --json wrote");
-    if (o.compare && (o.label || o.resnet18))
-        return tool_usage("bench", "--label and --resnet18 belong to a measurement, not to --compare");
+    if (o.compare && (o.label || o.resnet18 || o.common.matmul_precision))
+        return tool_usage("bench", "--label, --resnet18 and --matmul-precision belong to a measurement, not to --compare");
     bool parallel = asks_for_ranks(words);
     if (o.predict && (o.compare || parallel))
         return tool_usage("bench", "--predict is of one GPU, and of figures that can be predicted");

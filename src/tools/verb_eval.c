@@ -24,6 +24,7 @@ static const arg args[] = {
     OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
     OPTION("context", ARG_COUNT, "N", context, "of text: tokens in a window; default: as many as the model can"),
     OPTION("whole", ARG_FLAG, NULL, whole, "all of the text, not its last tenth"),
+    PRECISION_ARG,
     COMMON_ARGS};
 
 static void class_names(json *j, const clef_dataset *data, int64_t n) {
@@ -40,6 +41,7 @@ static void as_json(const clef_context *ctx, const clef_dataset *data, const cle
     json j = json_begin(stdout);
     json_text(&j, "event", "result");
     json_text(&j, "device", tool_device_name(ctx));
+    json_text(&j, "matmul_precision", tool_precision(ctx));
     json_whole(&j, "images", r->items);
     json_number(&j, "loss", r->loss);
     json_number(&j, "accuracy", r->accuracy);

@@ -30,6 +30,7 @@ static const arg args[] = {
     OPTION("stop", ARG_TEXT, "TEXT", stop, "end before this text"),
     OPTION("context", ARG_COUNT, "N", context, "remember N tokens; default: as many as the model can"),
     OPTION("slide", ARG_FLAG, NULL, slide, "when these are full, forget the older half; else end there"),
+    PRECISION_ARG,
     COMMON_ARGS};
 
 static volatile int interrupted;
@@ -198,6 +199,7 @@ static void report(run *r) {
         json_bool(&j, "stopped", r->stream.stopped);
         json_number(&j, "seconds", r->seconds);
         json_number(&j, "tokens_per_second", speed);
+        json_text(&j, "matmul_precision", tool_precision(r->ctx));
         json_end(&j);
         return;
     }

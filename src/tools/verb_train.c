@@ -60,6 +60,7 @@ static const arg args[] = {
     OPTION("timeout", ARG_COUNT, "N", ranks.timeout,
            "end after so many seconds without a sign of life of another device's process or thread; default 300"),
     OPTION("mpi", ARG_FLAG, NULL, ranks.mpi, "the same with a process for each device, started by mpirun"),
+    PRECISION_ARG,
     COMMON_ARGS};
 
 /* Set by the first Ctrl-C, which asks for a checkpoint and an orderly end. */

@@ -24,6 +24,7 @@ static const arg args[] = {
     OPTION("again", ARG_FLAG, NULL, again, "also measure what has a result already"),
     OPTION("import", ARG_TEXT, "FILE", import, "first take over the results in FILE"),
     OPTION("export", ARG_TEXT, "FILE", export, "at the end write all results to FILE"),
+    PRECISION_ARG,
     COMMON_ARGS};
 
 /* Set by the first Ctrl-C, which ends the measuring; what was found is kept. */

@@ -348,6 +348,72 @@ Test(tf32, only_where_it_was_asked_for) {
     ctx = rounding;
 }
 
+/* Two contexts that share compiled kernels, in turn: each keeps to its own setting. */
+Test(tf32, contexts_side_by_side_keep_their_own) {
+    enum { ALL = 20 * 28 };
+    static float of[2][ALL], again[ALL];
+    clef_context *two[2], *one = ctx;
+    const clef_options options[] = {{.seed = 1, .profile = "gpu"}, {.seed = 1, .profile = "gpu", .matmul_precision = "high"}};
+    cr_assert_eq(clef_open_all(options, 2, two), CLEF_OK, "%s", clef_error(NULL));
+    for (int turn = 0; turn < 3; turn++)
+        for (int i = 0; i < 2; i++) {
+            ctx = two[i];
+            product_of_noise(turn ? again : of[i]);
+            cr_expect(!turn || memcmp(again, of[i], sizeof again) == 0, "turn %d of context %d has other bits", turn, i);
+        }
+    cr_expect(memcmp(of[0], of[1], sizeof again) != 0, "TF32 has all bits of f32");
+    clef_close(two[0]), clef_close(two[1]);
+    ctx = one;
+}
+
+/* The devices of one context have one setting. */
+Test(tf32, all_devices_of_a_context_have_it) {
+    clef_context *halves = clef_open(&(clef_options){.device = "0/2", .profile = "gpu", .matmul_precision = "high"});
+    if (!halves && clef_error_status(NULL) == CLEF_UNSUPPORTED) cr_skip_test("a device that can be divided");
+    cr_assert(halves, "%s", clef_error(NULL));
+    for (int d = 0; d < 2; d++) {
+        clef_tensor *a = clef_to_device(noise_tensor(halves, CLEF_SHAPE(20, 24), 1), d),
+                    *b = clef_to_device(noise_tensor(halves, CLEF_SHAPE(24, 28), 2), d);
+        expect_matrix(clef_matmul(a, b), "a part of a device");
+    }
+    clef_close(halves);
+}
+
+enum { ASKED = 3, INSIDE = 24, OUTSIDE = 20 };
+/* What a net that is only asked answers, whose weights may be kept in a form of their own. */
+static void answers(clef_module *net, clef_matmul_precision precision, float *to) {
+    clef_context *of = clef_module_context(net);
+    clef_set_matmul_precision(of, precision);
+    for (CLEF_NO_GRAD(of)) {
+        clef_tensor *y = clef_forward(net, noise_tensor(of, CLEF_SHAPE(ASKED, INSIDE), 5));
+        cr_assert_eq(clef_read(y, to, ASKED * OUTSIDE * sizeof *to), CLEF_OK, "%s", clef_error(of));
+    }
+    clef_end_step(of);
+}
+
+/* A file holds weights and no setting; a net that is asked under both in turn answers each time as one that knows the one alone. */
+Test(tf32, nets_that_are_loaded_and_asked) {
+    enum { ALL = ASKED * OUTSIDE };
+    static float alone[2][ALL], now[ALL];
+    const char *dir = io_scratch(), *path = io_path(dir, "net");
+    clef_module *net = clef_nn_linear(ctx, INSIDE, OUTSIDE, NULL);
+    cr_assert_eq(clef_save(net, path), CLEF_OK, "%s", clef_error(ctx));
+    for (int i = 0; i < 2; i++) {
+        clef_context *other = open_as_gpu();
+        net = clef_nn_linear(other, INSIDE, OUTSIDE, NULL);
+        cr_assert_eq(clef_load(net, path), CLEF_OK, "%s", clef_error(other));
+        cr_expect_eq(clef_get_matmul_precision(other), CLEF_MATMUL_HIGHEST);
+        for (int k = 0; k < 3; k++) answers(net, i ? CLEF_MATMUL_HIGH : CLEF_MATMUL_HIGHEST, alone[i]);
+        for (int turn = 0; i && turn < 6; turn++) {
+            answers(net, turn % 2 ? CLEF_MATMUL_HIGH : CLEF_MATMUL_HIGHEST, now);
+            cr_expect(memcmp(now, alone[turn % 2], sizeof now) == 0, "turn %d", turn);
+        }
+        clef_close(other);
+    }
+    cr_expect(memcmp(alone[0], alone[1], sizeof now) != 0, "TF32 has all bits of f32");
+    io_remove(dir);
+}
+
 /* Planned for devices that are not here, of which one has such units. */
 Test(tf32, absent_devices_with_units_have_it) {
     static const char *const key[] = {"a100", "mi100"};

@@ -149,6 +149,43 @@ Test(context, switches) {
     cr_assert_not(clef__env_flag("CLEF_EAGER"));
 }
 
+static clef_matmul_precision opened_with(const char *variable, const char *option) {
+    setenv("CLEF_MATMUL_PRECISION", variable, 1);
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .matmul_precision = option});
+    cr_assert(ctx, "%s", clef_error(NULL));
+    clef_matmul_precision precision = clef_get_matmul_precision(ctx);
+    clef_close(ctx);
+    return precision;
+}
+
+static void refused_precision(const char *variable, const char *option, const char *says) {
+    setenv("CLEF_MATMUL_PRECISION", variable, 1);
+    cr_expect_null(clef_open(&(clef_options){.cache_dir = "", .matmul_precision = option}));
+    cr_expect_eq(clef_error_status(NULL), CLEF_INVALID);
+    cr_expect_str_eq(clef_error(NULL), says);
+}
+
+/* The variable is read at opening, the option is stronger, and the setter is stronger than both. */
+Test(context, precision_of_products) {
+    clef_context *ctx = open_any();
+    cr_expect_eq(clef_get_matmul_precision(ctx), CLEF_MATMUL_HIGHEST);
+    cr_expect_eq(opened_with("high", NULL), CLEF_MATMUL_HIGH);
+    cr_expect_eq(opened_with("highest", NULL), CLEF_MATMUL_HIGHEST);
+    cr_expect_eq(opened_with("", NULL), CLEF_MATMUL_HIGHEST);
+    cr_expect_eq(opened_with("high", "highest"), CLEF_MATMUL_HIGHEST);
+    cr_expect_eq(opened_with("highest", "high"), CLEF_MATMUL_HIGH);
+    cr_expect_eq(opened_with("nonsense", "high"), CLEF_MATMUL_HIGH);
+    refused_precision("HIGH", NULL, "open: CLEF_MATMUL_PRECISION is \"HIGH\"; it is highest or high");
+    refused_precision("high", "higher", "open: matmul_precision is \"higher\"; it is highest or high");
+    cr_expect_eq(clef_get_matmul_precision(ctx), CLEF_MATMUL_HIGHEST, "of a context that was open before");
+    clef_close(ctx);
+    setenv("CLEF_MATMUL_PRECISION", "high", 1);
+    ctx = open_any();
+    cr_expect_eq(clef_set_matmul_precision(ctx, CLEF_MATMUL_HIGHEST), CLEF_OK);
+    cr_expect_eq(clef_get_matmul_precision(ctx), CLEF_MATMUL_HIGHEST);
+    clef_close(ctx);
+}
+
 static int reports;
 static void report(void *user, int done, int total) { reports += done == 1 && total == 2 && user == &reports; }
 

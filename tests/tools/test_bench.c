@@ -401,6 +401,34 @@ Test(bench, a_gpu_that_is_not_here_is_predicted) {
     cr_assert(strstr(s->out, "a100, predicted") && strstr(s->out, "4096 x 4096 x 4096"), "%s", s->out);
 }
 
+/* Seconds of the product of this name. */
+static double predicted_seconds(const said *s, const char *shape) {
+    char wanted[96];
+    snprintf(wanted, sizeof wanted, "\"shape\":\"4096 x 4096 x 4096%s\",\"seconds\":", shape);
+    const char *at = strstr(s->out, wanted);
+    return at ? strtod(at + strlen(wanted), NULL) : NAN;
+}
+
+/* f32 in TF32 lies between f32 and f16, where the device has units for it; else its row is left out, and with --matmul-precision high
+   the plain rows are such, too. */
+Test(bench, tf32_is_predicted_where_there_are_units) {
+    const said *s = clef("", "bench --predict a100 matmul --json");
+    double full = predicted_seconds(s, ""), rounded = predicted_seconds(s, ", TF32"), half = predicted_seconds(s, ", f16");
+    cr_assert(s->code == 0 && half < rounded && rounded < full, "f16 %g, TF32 %g, f32 %g", half, rounded, full);
+    cr_expect(rounded > 4096.0 * 4096 * 4096 / (512 * 108 * 1.41e9), "%g: beyond half of what is published of f16", rounded);
+    cr_expect(!strstr(s->err, "left out"), "%s", s->err);
+    s = clef("", "bench --predict a100 matmul --json --matmul-precision high");
+    cr_expect_float_eq(predicted_seconds(s, ""), rounded, 1e-9 * rounded);
+    cr_expect_float_eq(predicted_seconds(s, ", f16"), half, 1e-9 * half);
+    cr_expect(strstr(s->out, "\"label\":\"a100, predicted, TF32\""), "%s", s->out);
+    s = clef("", "bench --predict a100 matmul");
+    cr_expect(strstr(s->out, "4096 x 4096 x 4096, TF32") && times(s->out, "% of the matrix units") == 2, "%s", s->out);
+    s = clef("", "bench --predict v100 matmul --json");
+    cr_expect(s->code == 0 && isnan(predicted_seconds(s, ", TF32")) && predicted_seconds(s, ", f16") > 0, "%s", s->out);
+    cr_expect(strstr(s->err, "matmul 4096 x 4096 x 4096, TF32 is left out: the device has no matrix units for it"), "%s", s->err);
+    refused("bench --compare a.json --matmul-precision high", 2, "--matmul-precision belong to a measurement");
+}
+
 Test(bench, what_cannot_be_predicted_is_refused) {
     refused("bench --predict gtx", 2, "--predict knows no \"gtx\"; it wants one of v100, a100");
     refused("bench --predict h100 parallel", 2, "--predict is of one GPU");

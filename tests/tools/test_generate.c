@@ -69,6 +69,9 @@ static void it_ends_before_the_stop_text(void) {
     cr_expect(strstr(s->out, "\"text\":\"world. \",\"tokens\":7,\"stopped\":false"), "%s", s->out);
     s = done(GREEDY "--tokens 20 --stop '. h' --json");
     cr_expect(strstr(s->out, "\"text\":\"world\",\"tokens\":8,\"stopped\":true"), "%s", s->out);
+    cr_expect(strstr(s->out, "\"matmul_precision\":\"highest\""), "%s", s->out);
+    s = done(GREEDY "--tokens 20 --stop '. h' --json --matmul-precision high");
+    cr_expect(strstr(s->out, "\"text\":\"world\"") && strstr(s->out, "\"matmul_precision\":\"high\""), "%s", s->out);
 }
 
 static void a_seed_gives_one_text(void) {

@@ -46,6 +46,41 @@ Test(train, json_lines) {
     all_lines_parse();
 }
 
+/* On matrix units that local memory stands in for: the option is stronger than the variable, the log says which it is, files have other bits,
+   and a checkpoint of the one is not resumed silently with the other. */
+Test(train, products_of_either_precision) {
+    static const struct {
+        const char *variable, *option, *is, *file;
+    } way[] = {{"", "", "highest", "a"},
+               {"CLEF_MATMUL_PRECISION=high", "", "high", "b"},
+               {"", "--matmul-precision high", "high", "c"},
+               {"CLEF_MATMUL_PRECISION=high", "--matmul-precision highest", "highest", "d"},
+               {"", "--matmul-precision high --devices 0", "high", "e"}};
+    char environment[128], arguments[256], wanted[64];
+    for (int i = 0; i < 5; i++) {
+        snprintf(environment, sizeof environment, "env CLEF_MATRIX=emulated CLEF_PROFILE=gpu %s", way[i].variable);
+        snprintf(arguments, sizeof arguments, SMALL "--limit 64 --epochs 1 --json --out %s --checkpoint of_%s %s", way[i].file,
+                 way[i].file, way[i].option);
+        snprintf(wanted, sizeof wanted, "\"matmul_precision\":\"%s\"", way[i].is);
+        const said *s = clef(environment, arguments);
+        cr_assert_eq(s->code, 0, "%s", s->err);
+        cr_expect(strstr(s->out, wanted), "%s: %s", way[i].file, s->out);
+    }
+    same_files("a", "d"), same_files("b", "c"), same_files("b", "e");
+    char command[256];
+    snprintf(command, sizeof command, "cd '%s' && cmp -s a b", workplace);
+    cr_assert_neq(system(command), 0, "TF32 has all bits of f32");
+    const said *s = clef("env CLEF_MATRIX=emulated CLEF_PROFILE=gpu", SMALL "--limit 64 --epochs 1 --checkpoint of_c --resume");
+    cr_expect(s->code == 0 && strstr(s->err, "multiplied in TF32"), "%s", s->err);
+    s = clef("env CLEF_MATRIX=emulated CLEF_PROFILE=gpu",
+             SMALL "--limit 64 --epochs 1 --checkpoint of_b --resume --matmul-precision high");
+    cr_expect(s->code == 0 && !strstr(s->err, "TF32"), "%s", s->err);
+    s = clef("env CLEF_MATRIX=emulated CLEF_PROFILE=gpu", "eval --quiet --model mlp --weights a --json --matmul-precision high");
+    cr_expect(s->code == 0 && strstr(s->out, "\"matmul_precision\":\"high\""), "%s%s", s->out, s->err);
+    s = clef("", "train --data digits --model mlp --limit 64 --epochs 1 --matmul-precision high");
+    cr_expect(s->code == 0 && strstr(s->err, "products of f32 in TF32 where"), "%s", s->err);
+}
+
 Test(train, the_same_seed_gives_the_same_weights) {
     cr_assert_eq(clef("", SMALL "--epochs 2 --seed 4 --out a.safetensors")->code, 0);
     cr_assert_eq(clef("", SMALL "--epochs 2 --seed 4 --out b.safetensors --threads 3")->code, 0);

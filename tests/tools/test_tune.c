@@ -93,6 +93,25 @@ Test(tune, products_and_what_is_known) {
     cr_expect(strstr(s->out, "2 benchmarks: 2 measured"), "%s", s->out);
 }
 
+/* Results in TF32 are known where it is asked for alone; on matrix units that local memory stands in for. */
+Test(tune, products_in_tf32) {
+    char environment[256], results[8192];
+    snprintf(environment, sizeof environment,
+             "env -u CLEF_TUNING -u CLEF_CACHE CLEF_CLBLAST=0 CLEF_MATRIX=emulated CLEF_PROFILE=gpu CLEF_CACHE_DIR='%s/cache'",
+             workplace);
+    write_file("one.csv", "set,m,n,k,a_transposed,b_transposed\nx,40,24,20,0,0\n");
+    const said *s = clef(environment, "tune --quiet --shapes one.csv --budget 100 --json --matmul-precision high");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    cr_expect(number_of(s->out, "tuned") == 1 && number_of(s->out, "wrong") == 0, "%s", s->out);
+    s = clef(environment, "tune --quiet --export results.jsonl");
+    slurp("results.jsonl", results, sizeof results);
+    cr_expect(lines(results) == 1 && strstr(results, "\"family\":\"tf32\""), "%s", results);
+    s = clef(environment, "tune --quiet --shapes one.csv --budget 0.001 --json --matmul-precision high");
+    cr_expect(number_of(s->out, "known") == 1 && number_of(s->out, "left") == 0, "%s", s->out);
+    s = clef(environment, "tune --quiet --shapes one.csv --budget 0.001 --json");
+    cr_expect(number_of(s->out, "known") == 0 && number_of(s->out, "left") == 1, "%s", s->out);
+}
+
 Test(tune, convolutions_with_their_gradients) {
     const said *s = tune("cache", "--shapes conv.csv --budget 100 --json");
     cr_assert_eq(s->code, 0, "%s", s->err);

@@ -66,6 +66,24 @@ Test(usage, wrong_words) {
     refused("", "eval", 2, "--weights");
 }
 
+/* Of the five verbs that multiply, and of no other. */
+Test(usage, precision_of_products) {
+    static const char *const verbs[] = {"train", "eval", "bench", "tune", "generate"};
+    char arguments[64];
+    for (int i = 0; i < 5; i++) {
+        snprintf(arguments, sizeof arguments, "%s --matmul-precision higher", verbs[i]);
+        refused("", arguments, 2, "--matmul-precision wants highest|high, not \"higher\"; did you mean high");
+        snprintf(arguments, sizeof arguments, "%s --matmul-precision", verbs[i]);
+        refused("", arguments, 2, "a value is missing");
+        snprintf(arguments, sizeof arguments, "%s --help", verbs[i]);
+        cr_expect(strstr(clef("", arguments)->out, "--matmul-precision highest|high"), "%s", verbs[i]);
+    }
+    refused("", "devices --matmul-precision high", 2, "unknown option --matmul-precision");
+    refused("", "cache --matmul-precision high", 2, "unknown option --matmul-precision");
+    refused("CLEF_MATMUL_PRECISION=exact", "bench copy", 2, "CLEF_MATMUL_PRECISION is \"exact\"; it is highest or high");
+    refused("CLEF_MATMUL_PRECISION=exact", "train --devices 0,0", 2, "CLEF_MATMUL_PRECISION is \"exact\"; it is highest or high");
+}
+
 /* Verbs, options, choices and data sets. */
 Test(usage, did_you_mean) {
     refused("", "trian", 2, "unknown verb \"trian\"; did you mean train?");
