@@ -91,26 +91,6 @@ Test(programs, training_goes_on) {
     cr_expect_leq(in_memory(), (uint64_t)KEPT);
 }
 
-/* Weights that are packed once are told apart by the code that packs them, which may be another after the first was forgotten. */
-Test(programs, packed_weights_are_those_of_their_code) {
-    clef_tensor *w = clef_keep(noise_tensor(ctx, CLEF_SHAPE(65, 130), 1)), *x = clef_keep(noise_tensor(ctx, CLEF_SHAPE(40, 65), 2));
-    static float first[40 * 130], again[40 * 130];
-    cr_assert_eq(clef_read(clef_matmul(x, w), first, sizeof first), CLEF_OK);
-    for (int i = 0; i < 4; i++) {
-        clef_end_step(ctx);
-        clef__plans_forget(ctx);
-        for (int n = 0; n < 1100; n++) {
-            char text[32];
-            snprintf(text, sizeof text, "%d of %d", n, i);
-            clef__code_release(clef__code_of(clef__device_at(ctx, 0), text, NULL, ""));
-        }
-        cr_assert_eq(clef_read(clef_matmul(x, w), again, sizeof again), CLEF_OK);
-        cr_expect(memcmp(first, again, sizeof first) == 0);
-    }
-    clef_release(w);
-    clef_release(x);
-}
-
 /* Sizes make plans, and no programs. */
 static void run_other_plans(int n) {
     for (int i = 0; i < n; i++) {
