@@ -5,6 +5,7 @@
      CLEF_THREADS       how many compute units of a CPU to use (see clef_options.threads)
      CLEF_CACHE         0: no disk cache; force: save every program, also where the driver keeps them itself
      CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
+     CLEF_IDLE_PROGRAMS how many compiled programs stay in memory though nothing uses them (see clef_options.idle_programs)
      CLEF_TUNING        0: results of clef_tune are neither used nor made (clef/tune.h)
      CLEF_CLBLAST       file of CLBlast's library; 0: none (clef/tune.h); read when it is needed
      CLEF_MATRIX        0: no matrix units for products; emulated: local memory in their place, on a device with the
@@ -102,6 +103,10 @@ typedef struct clef_options {
                              what would run.  CLEF_INVALID, with all keys in the line, for another word */
     const char *matmul_precision; /* "highest" or "high", as clef_set_matmul_precision sets it; NULL: $CLEF_MATMUL_PRECISION, else
                                      "highest".  CLEF_INVALID for another word */
+    int idle_programs; /* so many compiled programs stay in memory though no plan uses them any more, those that were used last; one that
+                          is released is loaded again, or compiled, when it is needed.  A context keeps up to 128 plans, those that ran
+                          last, and a plan its programs.  0: $CLEF_IDLE_PROGRAMS, else 256; below 0: none.  Of contexts that share
+                          what is compiled (clef_open_all) the first one's counts */
 } clef_options;
 
 /* Opens a device and everything that lives with it.  NULL options mean all defaults.  Returns NULL on
@@ -205,8 +210,11 @@ CLEF_API void clef_memory_reset_peak(clef_context *ctx);
 /* Work done since opening. */
 typedef struct clef_counters {
     uint64_t launches, plans, replays, kernels_built, kernels_from_cache;
-    double compile_seconds; /* on the clock, loading from the cache included; and, while clef_on_compile is set, each
+    double compile_seconds;     /* on the clock, loading from the cache included; and, while clef_on_compile is set, each
                                kernel's first run, before which some drivers compile it once more */
+    uint64_t programs;          /* no count since opening, but how many compiled programs are in memory now, those of contexts
+                                   included that share them */
+    uint64_t programs_released; /* by this context, as they were idle (clef_options.idle_programs) */
 } clef_counters;
 /* The present counts; zeros for NULL.  Differences of two calls measure what lies between. */
 CLEF_API clef_counters clef_counters_get(const clef_context *ctx);

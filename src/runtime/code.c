@@ -1,7 +1,8 @@
 /* code.c — what programs are compiled from, each told apart once.
 
    A plan has tens of launches, or tens of thousands, and few different programs.  Each asks for its code here, which costs a hash
-   of the text that is its own; the hash by which programs are stored, over everything, is computed when the code is compiled. */
+   of the text that is its own; the hash by which programs are stored, over everything, is computed when the code is compiled.  A code
+   remembers it, and so finds its program again for little, while that is in memory. */
 #include "runtime/arithmetic.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/text.h"
@@ -34,11 +35,15 @@ const char *clef__embedded_at(int n) { return n < clef__embedded_count ? clef__e
 struct clef__code_entry {
     clef__code code; /* first: a code is an entry */
     clef__code_entry *next;
+    clef__device *device;
+    int holders;
+    clef__code_entry *older, *newer; /* among idle ones */
     uint64_t hash;
     const char *file_text;
     const char *asked; /* the options that were asked for, the end of the code's */
     int uses;          /* what its whole text needs of common.h; 0: nobody asked yet */
-    bool claimed;
+    bool claimed, keyed;
+    uint8_t key[32]; /* keyed: of its program */
 };
 
 static uint64_t hash_of(const char *text, const char *file_text, const char *options) {
@@ -52,16 +57,21 @@ static bool is(const clef__code_entry *e, const char *text, const char *file_tex
            (!text || strcmp(e->code.text, text) == 0);
 }
 
+static void free_entry(clef__code_entry *e) {
+    clef__free((char *)e->code.text);
+    clef__free((char *)e->code.options);
+    clef__free(e);
+}
+
 static clef__code_entry *new_entry(clef__device *device, const char *text, const char *file, const char *options) {
     clef__code_entry *e = clef__calloc(1, sizeof *e);
     const char *declares = clef__driver_of(&device->info).declares;
     if (!e) return NULL;
-    e->code = (clef__code){text ? clef__strdup(text) : NULL, file, clef__asprintf("%s%s", declares, options), NULL};
+    e->code = (clef__code){text ? clef__strdup(text) : NULL, file, clef__asprintf("%s%s", declares, options), NULL, clef__moment()};
+    e->device = device;
     e->asked = e->code.options ? e->code.options + strlen(declares) : NULL;
     if (e->code.options && !e->code.text == !text) return e;
-    clef__free((char *)e->code.text);
-    clef__free((char *)e->code.options);
-    clef__free(e);
+    free_entry(e);
     return NULL;
 }
 
@@ -82,6 +92,46 @@ static bool grow_table(clef__codes *codes) {
     return true;
 }
 
+/* ---- codes that no launch has ---- */
+
+enum { IDLE_CODES = 1024 }; /* of some kilobytes each */
+
+static void unlist(clef__codes *codes, clef__code_entry *e) {
+    *(e->older ? &e->older->newer : &codes->oldest) = e->newer;
+    *(e->newer ? &e->newer->older : &codes->newest) = e->older;
+    codes->idle--;
+}
+
+static void list(clef__codes *codes, clef__code_entry *e) {
+    e->older = codes->newest;
+    e->newer = NULL;
+    *(e->older ? &e->older->newer : &codes->oldest) = e;
+    codes->newest = e;
+    codes->idle++;
+}
+
+static void forget(clef__codes *codes, clef__code_entry *e) {
+    clef__code_entry **at = &codes->table[e->hash & (codes->slots - 1)];
+    while (*at != e) at = &(*at)->next;
+    *at = e->next;
+    codes->n--;
+    unlist(codes, e);
+    free_entry(e);
+}
+
+void clef__code_release(clef__code *code) {
+    clef__code_entry *e = (clef__code_entry *)code;
+    if (!e || --e->holders > 0) return;
+    clef__codes *codes = &e->device->codes;
+    clef__program_release(e->device, code->program);
+    code->program = NULL;
+    e->claimed = false;
+    list(codes, e);
+    if (codes->idle > IDLE_CODES) forget(codes, codes->oldest);
+}
+
+/* ---- asking for one ---- */
+
 clef__code *clef__code_of(clef__device *device, const char *text, const char *file, const char *options) {
     clef__codes *codes = &device->codes;
     const char *file_text = file ? clef__embedded(file) : NULL;
@@ -95,15 +145,21 @@ clef__code *clef__code_of(clef__device *device, const char *text, const char *fi
         e->next = *slot;
         *slot = e;
         codes->n++;
-    }
+    } else if (e && e->holders == 0) unlist(codes, e);
+    if (e) e->holders++;
     return e ? &e->code : NULL;
+}
+
+/* Has it its program, or is that still in memory? */
+static bool has_program(clef__code_entry *e) {
+    if (!e->code.program && e->keyed) e->code.program = clef__program_known(e->device, e->key);
+    return e->code.program;
 }
 
 bool clef__code_claim(clef__code *code) {
     clef__code_entry *e = (clef__code_entry *)code;
-    bool claimed = !code->program && !e->claimed;
-    e->claimed |= claimed;
-    return claimed;
+    if (e->claimed || has_program(e)) return false;
+    return e->claimed = true;
 }
 
 void clef__codes_close(clef__device *device) {
@@ -111,9 +167,8 @@ void clef__codes_close(clef__device *device) {
     for (size_t i = 0; i < codes->slots; i++)
         for (clef__code_entry *e; (e = codes->table[i]);) {
             codes->table[i] = e->next;
-            clef__free((char *)e->code.text);
-            clef__free((char *)e->code.options);
-            clef__free(e);
+            clef__program_release(device, e->code.program);
+            free_entry(e);
         }
     clef__free(codes->table);
 }
@@ -141,12 +196,20 @@ static clef__program *compile_text(clef__device *device, const clef__code *code,
     return clef__program_ready(device, text, asked, kernel);
 }
 
+/* Its program from now on; NULL: it has none. */
+static void remember(clef__code_entry *e, clef__program *program) {
+    e->code.program = program;
+    e->keyed = program;
+    if (program) memcpy(e->key, program->key, sizeof e->key);
+}
+
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel) {
-    ((clef__code_entry *)code)->claimed = false;
-    if (code->program) return true;
+    clef__code_entry *e = (clef__code_entry *)code;
+    e->claimed = false;
+    if (has_program(e)) return true;
     char *text = whole_text(code);
     if (!text) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
-    else code->program = compile_text(device, code, text, kernel);
+    else remember(e, compile_text(device, code, text, kernel));
     clef__free(text);
     return code->program != NULL;
 }
@@ -179,8 +242,9 @@ static int join_some(clef__device *device, clef__code *const *all, uint8_t (*key
     for (int i = 0; i < joined; i++) {
         char kernel[64];
         snprintf(kernel, sizeof kernel, "%s_%d", name, i);
-        all[which[i]]->program = clef__program_enter(device, key[which[i]], program, kernel);
+        remember((clef__code_entry *)all[which[i]], clef__program_enter(device, key[which[i]], program, kernel));
     }
+    clef__program_release(device, program);
     return joined == MOST_PARTS ? which[joined - 1] + 1 : n;
 }
 

@@ -3,7 +3,9 @@
    A context closes from the top: the rooms' closers first (train … graph), then devices, then the cache and the
    trace. */
 #include "runtime/runtime_internal.h"
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- opening ---- */
@@ -22,6 +24,19 @@ static bool read_precision(const char *word, clef_matmul_precision *precision) {
     return false;
 }
 
+/* Below 0: wrong, and said so. */
+static int idle_programs(int option) {
+    enum { USUAL = 256, MOST = 999999 };
+    const char *text = clef__env("CLEF_IDLE_PROGRAMS");
+    if (option != 0) return option < 0 ? 0 : option;
+    if (!text || !*text) return USUAL;
+    char *end = NULL;
+    long n = strtol(text, &end, 10);
+    if (isdigit((unsigned char)*text) && !*end && n <= MOST) return (int)n;
+    clef__fail(NULL, CLEF_INVALID, "open: CLEF_IDLE_PROGRAMS is \"%.40s\"; it is a whole number from 0 to 999999", text);
+    return -1;
+}
+
 clef_context *clef__context_new(const clef_options *options) {
     clef_matmul_precision precision;
     if (options->sum_units < 0) {
@@ -31,6 +46,8 @@ clef_context *clef__context_new(const clef_options *options) {
     }
     if (!read_precision(options->matmul_precision, &precision)) return NULL;
     if (options->plan_for && !clef__absent_known(options->plan_for)) return NULL;
+    int idle = idle_programs(options->idle_programs);
+    if (idle < 0) return NULL;
     clef_context *ctx = clef__calloc(1, sizeof *ctx);
     if (!ctx) {
         clef__fail(NULL, CLEF_MEMORY, "open: out of host memory");
@@ -44,6 +61,7 @@ clef_context *clef__context_new(const clef_options *options) {
     ctx->log_user = options->log_user;
     ctx->random.seed = options->seed;
     ctx->matmul_precision = precision;
+    ctx->idle_programs = idle;
     const char *tuning = clef__env("CLEF_TUNING");
     ctx->sum_units = (uint32_t)options->sum_units;
     if (options->plan_for) snprintf(ctx->plan_for, sizeof ctx->plan_for, "%s", options->plan_for);
@@ -64,8 +82,8 @@ static void close_device(clef__device *d) {
     bool alive = clef__alive(d);
     clef__staging_close(d);
     clef__pool_close(d);
-    clef__programs_close(d);
     clef__codes_close(d);
+    clef__programs_close(d);
     clef__visits_forget(d);
     clef__ahead_close(d);
     if (alive && d->visits) clReleaseCommandQueue(d->visits);
@@ -182,7 +200,16 @@ clef_status clef_synchronize(clef_context *ctx) {
 /* ---- figures ---- */
 clef_counters *clef__counters(clef_context *ctx) { return &ctx->counters; }
 
-clef_counters clef_counters_get(const clef_context *ctx) { return ctx ? ctx->counters : (clef_counters){0}; }
+clef_counters clef_counters_get(const clef_context *ctx) {
+    clef_counters counters = ctx ? ctx->counters : (clef_counters){0};
+    for (int i = 0; ctx && i < ctx->n_devices; i++) {
+        clef__programs *programs = ctx->device[i]->programs;
+        bool counted = false; /* parts of a device have theirs in common */
+        for (int k = 0; k < i; k++) counted = counted || ctx->device[k]->programs == programs;
+        if (programs && !counted) counters.programs += (uint64_t)atomic_load(&programs->loaded);
+    }
+    return counters;
+}
 
 void clef_on_compile(clef_context *ctx, clef_compile_fn fn, void *user) {
     if (!ctx) return;

@@ -33,7 +33,9 @@ clef__program *clef__program_ready(clef__device *device, const char *source, con
 
 clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name) {
     clef__program *program = clef__program_ready(device, source, options, name);
-    return program ? clef__kernel_of(device, program, name) : NULL;
+    clef__kernel *kernel = program ? clef__kernel_of(device, program, name) : NULL;
+    clef__program_release(device, program);
+    return kernel;
 }
 
 clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, const char *name) {
@@ -52,6 +54,9 @@ clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, cons
         clef__free(k);
         return NULL;
     }
+    pthread_mutex_lock(&device->programs->lock);
+    clef__program_hold(device->programs, program);
+    pthread_mutex_unlock(&device->programs->lock);
     k->max_group = largest_group(k->kernel, device);
     return k;
 }
@@ -59,6 +64,7 @@ clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, cons
 void clef__kernel_free(clef__kernel *kernel) {
     if (!kernel) return;
     if (clef__alive(kernel->device)) clReleaseKernel(kernel->kernel);
+    clef__program_release(kernel->device, kernel->program);
     clef__free(kernel->numbers);
     clef__free(kernel);
 }

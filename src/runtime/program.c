@@ -3,6 +3,7 @@
 
    A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks
    builds it, without the lock; others that want the same one wait for it.  It counts, and is told of in the log, where it was built.
+   It stays while anybody holds it, and for some time after (idle.c).
 
    A source in which the compiler found an error, and says where, is remembered as such, with its log, on disk too.
    Any other failure may be one of the moment (no memory, no room on the disk) and is tried again, but not before
@@ -31,6 +32,7 @@ static clef__programs *new_programs(const clef__device *device, bool shares) {
     programs->options = options;
     programs->opening = device->opening;
     programs->shares = shares;
+    programs->most_idle = device->ctx->idle_programs;
     pthread_mutex_init(&programs->lock, NULL);
     pthread_cond_init(&programs->changed, NULL);
     return programs;
@@ -51,8 +53,6 @@ static void add_id(clef__programs *programs, cl_device_id id) {
     if (known == programs->n) programs->id[programs->n++] = id;
 }
 
-static void free_programs(clef__programs *programs, bool alive);
-
 bool clef__programs_open(clef__device *device, bool shares) {
     clef__programs *made = new_programs(device, shares);
     pthread_mutex_lock(&in_use);
@@ -68,7 +68,7 @@ bool clef__programs_open(clef__device *device, bool shares) {
         add_id(programs, device->id);
     }
     pthread_mutex_unlock(&in_use);
-    if (made) free_programs(made, false);
+    if (made) clef__programs_free(made, false);
     if (!programs) clef__fail(device->ctx, CLEF_MEMORY, "open: out of host memory");
     device->programs = programs;
     return programs != NULL;
@@ -90,23 +90,6 @@ void clef__context_lost(cl_context context) {
     pthread_mutex_unlock(&in_use);
 }
 
-static void free_programs(clef__programs *programs, bool alive) {
-    for (int i = 0; i < 256; i++)
-        for (clef__program *p; (p = programs->table[i]);) {
-            programs->table[i] = p->next;
-            if (alive && p->program) clReleaseProgram(p->program);
-            clef__free(p->kernel);
-            clef__free(p->failure.log);
-            clef__free(p);
-        }
-    if (!clef__forked()) { /* in such a child threads of the parent's would be waited for */
-        pthread_cond_destroy(&programs->changed);
-        pthread_mutex_destroy(&programs->lock);
-    }
-    clef__free(programs->options);
-    clef__free(programs);
-}
-
 void clef__programs_close(clef__device *device) {
     clef__programs *programs = device->programs;
     device->programs = NULL;
@@ -120,7 +103,7 @@ void clef__programs_close(clef__device *device) {
             break;
         }
     if (!alone) pthread_mutex_unlock(&in_use);
-    if (last) free_programs(programs, clef__alive(device));
+    if (last) clef__programs_free(programs, clef__alive(device));
 }
 
 /* ---- building ---- */
@@ -316,17 +299,19 @@ static bool build_entry(clef__device *device, clef__program *entry, const char *
 }
 
 /* ---- the table ---- */
-static clef__program *look_up(clef__programs *programs, const uint8_t key[32]) {
+static clef__program *look_up(const clef__programs *programs, const uint8_t key[32]) {
     clef__program *p = programs->table[key[0]];
     while (p && memcmp(p->key, key, 32) != 0) p = p->next;
     return p;
 }
 
-/* The entry, made if need be; NULL when host memory is out.  Under the lock. */
+/* The entry, made if need be, and held; NULL when host memory is out.  Under the lock. */
 static clef__program *obtain(clef__programs *programs, const uint8_t key[32]) {
     clef__program *p = look_up(programs, key);
+    if (p) clef__program_hold(programs, p);
     if (p || !(p = clef__calloc(1, sizeof *p))) return p;
     memcpy(p->key, key, 32);
+    p->holders = 1;
     p->next = programs->table[key[0]];
     return programs->table[key[0]] = p;
 }
@@ -343,7 +328,7 @@ static clef__build_failure copy_of(const clef__build_failure *f) {
     return (clef__build_failure){f->code, f->wrong, f->from_disk, clef__strdup(f->log)};
 }
 
-/* The entry, ready or (*mine) to be built by the caller; NULL with the reason in *why.  Waits while another builds. */
+/* The entry, held, ready or (*mine) to be built by the caller; NULL with the reason in *why.  Waits while another builds. */
 static clef__program *claim(clef__device *device, const uint8_t key[32], bool *mine, clef__build_failure *why) {
     clef__programs *programs = device->programs;
     pthread_mutex_lock(&programs->lock);
@@ -353,6 +338,7 @@ static clef__program *claim(clef__device *device, const uint8_t key[32], bool *m
     if (*mine) p->state = CLEF__BUILDING;
     else if (p && p->state == CLEF__FAILED) {
         *why = copy_of(&p->failure);
+        clef__program_let_go(programs, p);
         p = NULL;
     }
     pthread_mutex_unlock(&programs->lock);
@@ -372,7 +358,7 @@ static char *all_options(const clef__device *device, const char *options) {
     return clef__asprintf("%s %s", device->options, options ? options : "");
 }
 
-/* Ready, or NULL with the reason in *why, whose log is the caller's. */
+/* Ready and held, or NULL with the reason in *why, whose log is the caller's. */
 static clef__program *get_program(clef__device *device, const char *source, const char *options, const char *name,
                                   clef__build_failure *why) {
     char *all = all_options(device, options);
@@ -389,7 +375,9 @@ static clef__program *get_program(clef__device *device, const char *source, cons
         built = build_entry(device, entry, source, all);
         clef__trace_host(device->ctx, name, begin, clef__now());
         if (!built) *why = copy_of(&entry->failure);
+        atomic_fetch_add(&device->programs->loaded, built);
         settle(device, entry, built ? CLEF__READY : CLEF__FAILED);
+        if (!built) clef__program_release(device, entry);
     }
     clef__free(all);
     return built ? entry : NULL;
@@ -425,6 +413,7 @@ int clef__programs_reserve(clef__device *device, uint8_t (*key)[32], int n, int 
     pthread_mutex_lock(&programs->lock); /* once, so that contexts with the same plan never join half of it each */
     for (int i = 0; i < n && count < most; i++) {
         clef__program *p = obtain(programs, key[i]);
+        if (p && p->state != CLEF__UNBUILT) clef__program_let_go(programs, p);
         if (!p || p->state != CLEF__UNBUILT) continue;
         p->state = CLEF__BUILDING;
         reserved[count++] = i;
@@ -433,16 +422,33 @@ int clef__programs_reserve(clef__device *device, uint8_t (*key)[32], int n, int 
     return count;
 }
 
-clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], const clef__program *joined, const char *kernel) {
+clef__program *clef__program_known(clef__device *device, const uint8_t key[32]) {
     pthread_mutex_lock(&device->programs->lock);
-    clef__program *entry = look_up(device->programs, key);
+    clef__program *p = look_up(device->programs, key);
+    if (p && p->state != CLEF__READY) p = NULL;
+    if (p) clef__program_hold(device->programs, p);
     pthread_mutex_unlock(&device->programs->lock);
+    return p;
+}
+
+/* Under the lock: the entry is a part of the joined program from now on. */
+static void become_part(clef__programs *programs, clef__program *entry, clef__program *joined, char *name) {
+    clef__program_hold(programs, joined);
+    entry->kernel = name;
+    entry->program = joined->program;
+    entry->whole = joined;
+    entry->another_part = joined->part;
+    joined->part = entry;
+}
+
+clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], clef__program *joined, const char *kernel) {
+    clef__programs *programs = device->programs;
     char *name = joined ? clef__strdup(kernel) : NULL;
-    bool held = name && clRetainProgram(joined->program) == CL_SUCCESS;
-    if (held) {
-        entry->kernel = name;
-        entry->program = joined->program;
-    } else clef__free(name);
-    settle(device, entry, held ? CLEF__READY : CLEF__UNBUILT);
-    return held ? entry : NULL;
+    pthread_mutex_lock(&programs->lock);
+    clef__program *entry = look_up(programs, key);
+    if (name) become_part(programs, entry, joined, name);
+    pthread_mutex_unlock(&programs->lock);
+    settle(device, entry, name ? CLEF__READY : CLEF__UNBUILT);
+    if (!name) clef__program_release(device, entry);
+    return name ? entry : NULL;
 }

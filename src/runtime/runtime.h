@@ -230,16 +230,20 @@ typedef struct clef__kernel clef__kernel;
 clef__kernel *clef__kernel_new(clef__device *device, const char *source, const char *options, const char *name);
 typedef struct clef__program clef__program;
 clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, const char *name);
-/* The program of clef__kernel_new alone, for several kernels of it; NULL with the error set. */
+/* The program of clef__kernel_new alone, held, for several kernels of it, each of which holds it, too; NULL with the error set. */
 clef__program *clef__program_ready(clef__device *device, const char *source, const char *options, const char *name);
 /* What a program is compiled from: text of one's own behind common.h, a file of cl/, or that file behind such text. */
 typedef struct clef__code {
     const char *text, *file; /* NULL: none */
     const char *options;
-    clef__program *program; /* NULL until it is compiled; lives as long as its device */
+    clef__program *program; /* NULL until it is compiled; held */
+    uint64_t number;        /* no other code of this process has or had it */
 } clef__code;
-/* The one code of these, which lives as long as its device; text and options are copied.  NULL: no host memory. */
+/* The one code of these, held; text and options are copied.  NULL: no host memory. */
 clef__code *clef__code_of(clef__device *device, const char *text, const char *file, const char *options);
+/* Gives a hold back, and the program with the last of them: a thousand codes stay for later launches, those that were used last, and so
+   do some programs (clef_options.idle_programs).  NULL is allowed. */
+void clef__code_release(clef__code *code);
 /* Is it to be compiled?  True for the first who asks, until it was compiled or that failed. */
 bool clef__code_claim(clef__code *code);
 /* Compiles it unless it is; false with the error set.  Different codes may be compiled by several threads. */

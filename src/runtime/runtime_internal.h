@@ -175,8 +175,12 @@ struct clef__program {
     clef__program *next;
     uint8_t key[32];
     clef__program_state state;
-    clef__build_failure failure; /* once it failed, */
-    uint64_t failed_at;          /* at this moment (clef__moment) */
+    int holders;                        /* kernels, codes, parts, and who builds it or waits for it */
+    clef__program *older, *newer;       /* among idle ones: nobody holds them */
+    clef__program *whole;               /* the joined program that it is a part of; NULL: of none */
+    clef__program *part, *another_part; /* its own first; the next of the same whole */
+    clef__build_failure failure;        /* once it failed, */
+    uint64_t failed_at;                 /* at this moment (clef__moment) */
     cl_program program;
     atomic_bool launched;
     char *kernel; /* how its kernel is called in the joined program that it is a part of; NULL: by its own name */
@@ -199,6 +203,9 @@ struct clef__programs {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     clef__program *table[256];
+    clef__program *oldest, *newest; /* of idle ones */
+    int idle, most_idle;
+    atomic_int loaded; /* cl_programs */
 };
 /* The programs of others who have the device open in the same OpenCL context, or its own; false after clef__fail.  shares: with those that
    are opened later, too; only for whole devices, whose id is all that there will be. */
@@ -208,24 +215,37 @@ void clef__programs_close(clef__device *device);
 cl_context clef__context_in_use(cl_device_id id);
 /* Nobody else gets this one. */
 void clef__context_lost(cl_context context);
-/* Built and ready, or NULL after clef__fail. */
+/* Built, ready and held, or NULL after clef__fail. */
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name);
 /* The same without an error, even where it does not compile. */
 clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name);
 /* By what a program is told apart; false without host memory. */
 bool clef__program_key(clef__device *device, const char *source, const char *options, uint8_t key[32]);
+/* The one of this key, held, if it is ready; NULL: it has to be built, or is just now. */
+clef__program *clef__program_known(clef__device *device, const uint8_t key[32]);
 /* Of n programs, reserves those that nobody asked for yet, `most` at most: others that want one wait until it is entered.  Their places
    in `key`; how many. */
 int clef__programs_reserve(clef__device *device, uint8_t (*key)[32], int n, int *reserved, int most);
-/* Makes the joined program that of a reserved key too, in which its kernel is called `kernel`.  NULL if it cannot be, or `joined` is:
-   then who asks for it builds it. */
-clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], const clef__program *joined, const char *kernel);
+/* Makes the joined program that of a reserved key too, in which its kernel is called `kernel`; held.  NULL if it cannot be, or `joined`
+   is: then who asks for it builds it. */
+clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], clef__program *joined, const char *kernel);
+
+/* ---- idle.c ---- */
+/* Both under the lock. */
+void clef__program_hold(clef__programs *programs, clef__program *program);
+void clef__program_let_go(clef__programs *programs, clef__program *program);
+/* Gives a hold back; beyond the limit, those that were idle longest are released.  NULL is allowed. */
+void clef__program_release(clef__device *device, clef__program *program);
+/* alive: the driver's are released, too. */
+void clef__programs_free(clef__programs *programs, bool alive);
 
 /* ---- code (code.c) ---- */
 typedef struct clef__code_entry clef__code_entry;
 typedef struct clef__codes {
     clef__code_entry **table; /* chained */
     size_t slots, n;
+    clef__code_entry *oldest, *newest; /* of idle ones: no launch has them */
+    size_t idle;
 } clef__codes;
 void clef__codes_close(clef__device *device);
 
@@ -405,6 +425,7 @@ struct clef_context {
     clef__cache cache;
     uint32_t sum_units; /* 0: each device's own */
     char plan_for[16];  /* a key of cl/devices.def; "": none */
+    int idle_programs;  /* see clef_options */
     bool no_tuning, tuning_loaded;
     clef__tuning tuning;
     clef__blas blas;

@@ -133,7 +133,6 @@ static void help(FILE *out) {
     for (int i = 0; i < VERBS; i++) fprintf(out, "  %-10s%s\n", verbs[i]->name, verbs[i]->summary);
     fputs("\n  clef VERB --help    what a verb takes\n  clef --version      version and components\n\n"
           "Exit codes: 0 done, 1 failed, 2 wrong command, 77 no OpenCL device.\n"
-          "Environment: CLEF_DEVICE, CLEF_DATA, CLEF_CACHE_DIR, CLEF_CACHE, CLEF_CACHE_MAX_MB, CLEF_JOIN,\n"
           "CLEF_TUNING, CLEF_CLBLAST, CLEF_MATMUL_PRECISION, CLEF_MATRIX, CLEF_SHUFFLE, CLEF_PROBE, CLEF_ZERO_COPY, CLEF_PINNED,\n"
           "CLEF_IDLE_PROGRAMS, CLEF_PROFILE, CLEF_ROWS, CLEF_FUSE, CLEF_EAGER, CLEF_DEBUG, CLEF_TRACE, CLEF_COMPILE_THREADS,\n"
           "NO_COLOR; see clef(1).\n",

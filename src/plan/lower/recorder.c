@@ -259,6 +259,7 @@ bool clef__is_visit(const clef__launch *launch) { return launch->kind == CLEF__L
 
 void clef__launch_free(clef__launch *launch) {
     clef__kernel_free(launch->kernel);
+    clef__code_release(launch->code);
     clef__free(launch->arg);
     clef__free(launch->what);
 }

@@ -59,7 +59,8 @@ static void digest(const clef__plan *plan, const source *of, const clef__launch 
     clef__sha256 s;
     clef__sha256_begin(&s);
     if (of[from].index >= 0) clef__sha256_add(&s, plan->prepacked[of[from].index].recipe, 32);
-    clef__sha256_add(&s, &launch->code, sizeof launch->code); /* told apart once: equal programs are one code */
+    uint64_t code = launch->code ? launch->code->number : 0; /* told apart once: equal programs are one code, while that is known */
+    clef__sha256_add(&s, &code, sizeof code);
     clef__sha256_add_text(&s, launch->name);
     clef__sha256_add(&s, &launch->device, sizeof launch->device);
     clef__sha256_add(&s, launch->global, sizeof launch->global);

@@ -53,7 +53,8 @@ static uint64_t fingerprint(const clef__plan *plan) {
     for (int i = 0; i < plan->n_launches; i++) {
         const clef__launch *launch = &plan->launch[i];
         if (launch->name) hash = clef__hash(hash, launch->name, strlen(launch->name));
-        hash = clef__hash(hash, &launch->code, sizeof launch->code);
+        uint64_t code = launch->code ? launch->code->number : 0;
+        hash = clef__hash(hash, &code, sizeof code);
         hash = clef__hash(hash, &launch->kind, sizeof launch->kind);
         hash = clef__hash(hash, launch->global, sizeof launch->global);
         hash = clef__hash(hash, launch->local, sizeof launch->local);

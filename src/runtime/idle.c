@@ -1,0 +1,99 @@
+/* idle.c — programs that nobody holds.
+
+   Kernels and codes hold their programs, and so do threads that build one or wait for it.  A program whose last holder is gone is idle:
+   it stays for whoever asks for it next, and beyond a limit those go that were held longest ago.  A driver has up to megabytes for each.
+
+   What was joined is released as a whole (code.c): a part that nobody holds stays with the others, and holds nothing. */
+#include "runtime/runtime_internal.h"
+
+/* ---- the list, from the one that was held longest ago ---- */
+
+static void unlist(clef__programs *programs, clef__program *p) {
+    *(p->older ? &p->older->newer : &programs->oldest) = p->newer;
+    *(p->newer ? &p->newer->older : &programs->newest) = p->older;
+    programs->idle--;
+}
+
+static void list(clef__programs *programs, clef__program *p) {
+    p->older = programs->newest;
+    p->newer = NULL;
+    *(p->older ? &p->older->newer : &programs->oldest) = p;
+    programs->newest = p;
+    programs->idle++;
+}
+
+void clef__program_hold(clef__programs *programs, clef__program *p) {
+    if (p->holders++ > 0) return;
+    if (p->whole) clef__program_hold(programs, p->whole);
+    else unlist(programs, p);
+}
+
+void clef__program_let_go(clef__programs *programs, clef__program *p) {
+    if (--p->holders > 0) return;
+    if (p->whole) clef__program_let_go(programs, p->whole);
+    else list(programs, p);
+}
+
+/* ---- releasing ---- */
+
+/* Takes it out of the table, and puts it before `others`. */
+static clef__program *take_out(clef__programs *programs, clef__program *p, clef__program *others) {
+    clef__program **at = &programs->table[p->key[0]];
+    while (*at != p) at = &(*at)->next;
+    *at = p->next;
+    p->next = others;
+    return p;
+}
+
+/* Those that are too many, with their parts.  Under the lock. */
+static clef__program *take_surplus(clef__programs *programs) {
+    clef__program *taken = NULL;
+    while (programs->idle > programs->most_idle) {
+        clef__program *p = programs->oldest;
+        unlist(programs, p);
+        for (clef__program *part = p->part; part; part = part->another_part) taken = take_out(programs, part, taken);
+        taken = take_out(programs, p, taken);
+    }
+    return taken;
+}
+
+/* Returns how many of the driver's programs they had; alive: which are released. */
+static int free_all(clef__program *p, bool alive) {
+    int n = 0;
+    for (clef__program *next; p; p = next) {
+        next = p->next;
+        bool owns = p->program && !p->whole;
+        if (owns && alive) clReleaseProgram(p->program);
+        n += owns;
+        clef__free(p->kernel);
+        clef__free(p->failure.log);
+        clef__free(p);
+    }
+    return n;
+}
+
+void clef__program_release(clef__device *device, clef__program *program) {
+    if (!program || clef__forked()) return; /* in such a child: whoever had the lock may be gone */
+    clef__programs *programs = device->programs;
+    bool alive = clef__alive(device); /* else it is left to others, who may be */
+    pthread_mutex_lock(&programs->lock);
+    clef__program_let_go(programs, program);
+    clef__program *surplus = alive ? take_surplus(programs) : NULL;
+    pthread_mutex_unlock(&programs->lock);
+    if (!surplus) return;
+    int released = free_all(surplus, true);
+    atomic_fetch_sub(&programs->loaded, released);
+    pthread_mutex_lock(&device->ctx->lock);
+    device->ctx->counters.programs_released += (uint64_t)released;
+    pthread_mutex_unlock(&device->ctx->lock);
+}
+
+void clef__programs_free(clef__programs *programs, bool alive) {
+    for (int i = 0; i < 256; i++) free_all(programs->table[i], alive);
+    if (!clef__forked()) { /* in such a child threads of the parent's would be waited for */
+        pthread_cond_destroy(&programs->changed);
+        pthread_mutex_destroy(&programs->lock);
+    }
+    clef__free(programs->options);
+    clef__free(programs);
+}
