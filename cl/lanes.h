@@ -53,12 +53,11 @@
 #define JOIN_SUBGROUP(JOIN, least)                                                               \
     cells[member] = v;                                                                           \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                \
-    if (member % SUBGROUP == 0)                                                                  \
-        for (int distance = SUBGROUP / 2; distance >= least; distance /= 2)                      \
-            for (int i = member; i < member + distance; i++) {                                   \
-                A low = cells[i], above = cells[i + distance];                                   \
-                cells[i] = JOIN(low, above);                                                     \
-            }                                                                                    \
+    for (int apart = member % SUBGROUP == 0 ? SUBGROUP / 2 : 0; apart >= least; apart /= 2)      \
+        for (int i = member; i < member + apart; i++) {                                          \
+            A low = cells[i], above = cells[i + apart];                                          \
+            cells[i] = JOIN(low, above);                                                         \
+        }                                                                                        \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                \
     v = cells[member];                                                                           \
     barrier(CLK_LOCAL_MEM_FENCE);

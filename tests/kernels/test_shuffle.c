@@ -204,7 +204,7 @@ static void check_agreement(sizes s) {
 }
 
 Test(shuffle, members_have_the_same_bits) {
-    for (int i = 0; i < LENGTHS; i++) check_agreement((sizes){ROWS, lengths[i], 1});
+    for (int i = 0; i < LENGTHS; i++) check_agreement((sizes){2 * ROWS, lengths[i], 1});
     for (int i = 0; i < COLUMNS; i++) check_agreement(columns[i]);
 }
 
