@@ -32,8 +32,14 @@ static long place_of(int member) {
 }
 #define SUBGROUP_PLACE place_of(member)
 #elif defined(KHR_SHUFFLE)
+#ifdef __clang__ /* whose own header declares it from OpenCL C 2.0 on */
+__attribute__((overloadable, convergent)) uint sub_group_shuffle_xor(uint, uint);
+#endif
 #define swap_word(v, distance) sub_group_shuffle_xor(v, (uint)(distance))
 #elif defined(INTEL_SHUFFLE)
+#ifdef __clang__
+__attribute__((overloadable, convergent)) uint intel_sub_group_shuffle_xor(uint, uint);
+#endif
 #define swap_word(v, distance) intel_sub_group_shuffle_xor(v, (uint)(distance))
 #endif
 #if defined(PTX) || defined(KHR_SHUFFLE) || defined(INTEL_SHUFFLE)
