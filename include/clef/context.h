@@ -9,8 +9,9 @@
      CLEF_CLBLAST       file of CLBlast's library; 0: none (clef/tune.h); read when it is needed
      CLEF_MATRIX        0: no matrix units for products; emulated: local memory in their place, on a device with the
                         profile gpu, to test; read when it is needed
-     CLEF_SHUFFLE       0: no shuffles for what work-items of a row find; emulated: local memory in their place, to test; read when
-                        it is needed
+     CLEF_SHUFFLE       0: no shuffles for what work-items of a row or column find; 8, 16, 32 or 64: only in sub-groups of that size;
+                        emulated: local memory in their place, to test.  Unless set: wherever a work-group shares a row, so with
+                        profiles for GPUs, where the device has them and they pass a probe.  Read when it is needed
      CLEF_PROBE         file of clef-probe (see clef_device_events); 0 or empty: none; read when it is needed
      CLEF_ZERO_COPY     0: parts of one CPU copy values to each other, too (docs/devices.md); read when a plan is made
      CLEF_PROFILE       device profile to force (a row of cl/profile.def)
