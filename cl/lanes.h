@@ -25,50 +25,47 @@
 /* ---- rows of a team ----
    TEAM: the work-items of a work-group, 64 or 256, all on one row; or 1, where each has rows of its own.  Members take elements side
    by side (W is 1), so what a member reads begins at MEMBER and goes on by PACE.  OF_TEAM(name, v) joins what each found, in a
-   fixed order, and gives it to all: every member must come there.  With SHUFFLES: within sub-groups by shuffle.h, and only what each
+   fixed order, and gives it to all: every member must come there.  With SUBGROUP: within sub-groups by shuffle.h, and only what each
    of these found in local memory; else all of it. */
 #ifndef TEAM
 #define TEAM 1
 #endif
 #define PACE (W * TEAM)
 #if TEAM > 1
+#include "shuffle.h"
 #define MEMBER ((long)get_local_id(0))
 #define FIRST_ROW ((long)get_group_id(0) * per)
 #ifndef ROWS_SIZE
 #define ROWS_SIZE GROUP_OF /* or what a file has in its place */
 #endif
-#define ROWS_KERNEL(name, LIST) KERNEL_WITH(ROWS_SIZE(TEAM), name, LIST)
+#define ROWS_KERNEL(name, LIST) KERNEL_WITH(ROWS_SIZE(TEAM) IN_SUBGROUPS, name, LIST)
 #define TEAM_CELLS __local A team_cells[TEAM];
-#ifdef SHUFFLES
-#include "shuffle.h"
-/* The lower lane's value comes first on both sides of a pair, so that all have the same bits; in local memory the first lane makes
-   the same joins for all. */
-#ifdef PTX
-#define JOIN_SUBGROUP(JOIN)                                                                      \
-    for (int distance = SUBGROUP / 2; distance > 0; distance /= 2) {                             \
-        A other = SWAP(v, distance);                                                             \
-        bool upper = (member & distance) != 0;                                                   \
-        A low = upper ? other : v, high = upper ? v : other;                                     \
-        v = JOIN(low, high);                                                                     \
+#ifdef SUBGROUP
+/* Joins what lies distances of SUBGROUP / 2 to `least` apart, the lower lane's value first; the first `least` lanes of a sub-group then
+   have all of it.  (What others have counts no more: they may have been the upper of a pair.) */
+#ifdef SWAP
+#define JOIN_SUBGROUP(JOIN, least)                                                               \
+    for (int distance = SUBGROUP / 2; distance >= least; distance /= 2) {                        \
+        A above = SWAP(v, distance);                                                             \
+        v = JOIN(v, above);                                                                      \
     }
 #else
-#define JOIN_SUBGROUP(JOIN)                                                                      \
+#define JOIN_SUBGROUP(JOIN, least)                                                               \
     cells[member] = v;                                                                           \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                \
-    if (member % SUBGROUP == 0) {                                                                \
-        for (int distance = SUBGROUP / 2; distance >= 1; distance /= 2)                          \
-            for (int i = member; i < member + distance; i++) {                                   \
-                A low = cells[i], high = cells[i + distance];                                    \
-                cells[i] = JOIN(low, high);                                                      \
-            }                                                                                    \
-        v = cells[member];                                                                       \
-    }                                                                                            \
+    for (int apart = member % SUBGROUP == 0 ? SUBGROUP / 2 : 0; apart >= least; apart /= 2)      \
+        for (int i = member; i < member + apart; i++) {                                          \
+            A low = cells[i], above = cells[i + apart];                                          \
+            cells[i] = JOIN(low, above);                                                         \
+        }                                                                                        \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                \
+    v = cells[member];                                                                           \
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
 #define DEFINE_TEAM_FOLD(name, JOIN)                                                             \
     static A name##_of_team(__local A *cells, A v) {                                             \
         int member = (int)get_local_id(0);                                                       \
-        JOIN_SUBGROUP(JOIN)                                                                      \
+        JOIN_SUBGROUP(JOIN, 1)                                                                   \
         if (member % SUBGROUP == 0) cells[member / SUBGROUP] = v;                                \
         barrier(CLK_LOCAL_MEM_FENCE);                                                            \
         v = cells[0];                                                                            \
@@ -112,9 +109,24 @@
 /* ---- columns of a team ----
    A team may share `across` columns of [n, inner] (a power of two, at most TEAM): so many members stand side by side, one column each,
    and the others below them; line r is for those in row r modulo DOWN(across).  OF_COLUMN(name, across, v) joins what the members of
-   each column found and gives it to all of them: every member must come there. */
+   each column found, in a fixed order, and gives it to all of them: every member must come there.  With SUBGROUP as rows: what a
+   sub-group has of a column by shuffles, the rest in local memory. */
 #define DOWN(across) (TEAM / (across))
 #if TEAM > 1
+#ifdef SUBGROUP
+#define DEFINE_COLUMN_FOLD(name, JOIN)                                                           \
+    static A name##_of_column(__local A *cells, int across, A v) {                               \
+        int member = (int)get_local_id(0), column = member & (across - 1);                       \
+        int filled = across < SUBGROUP ? TEAM / SUBGROUP * across : TEAM;                        \
+        JOIN_SUBGROUP(JOIN, across)                                                              \
+        if (member % SUBGROUP < across) cells[across < SUBGROUP ? member / SUBGROUP * across + column : member] = v; \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                            \
+        v = cells[column];                                                                       \
+        for (int i = column + across; i < filled; i += across) v = JOIN(v, cells[i]);            \
+        barrier(CLK_LOCAL_MEM_FENCE); /* before the next use of the cells */                     \
+        return v;                                                                                \
+    }
+#else
 #define DEFINE_COLUMN_FOLD(name, JOIN)                                                           \
     static A name##_of_column(__local A *cells, int across, A v) {                               \
         int member = (int)get_local_id(0);                                                       \
@@ -132,6 +144,7 @@
         barrier(CLK_LOCAL_MEM_FENCE); /* before the next use of the cells */                     \
         return v;                                                                                \
     }
+#endif
 #define OF_COLUMN(name, across, v) name##_of_column(team_cells, across, v)
 #endif
 

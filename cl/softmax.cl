@@ -8,7 +8,7 @@
    Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes.
    STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers.  PAST: long columns' results are whole
    vectors of what they are computed in, and more than any cache holds.  TEAM: lanes.h.
-   Checked with: LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1; W=1 TEAM=64; LOG=1 W=1 TEAM=256 SHUFFLES=1. */
+   Checked with: LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1; W=1 TEAM=64; LOG=1 W=1 TEAM=256 SUBGROUP=32. */
 #ifndef DT
 #define DT f32
 #endif

@@ -28,8 +28,9 @@
 
 #define A COMPUTE(DT)
 #define V VEC(A, W)
-#ifndef PTX
-#undef SHUFFLES /* LLVM 15 of pocl 3.1 crashes in its inliner on what stands in for them here */
+#include "shuffle.h"
+#ifndef SWAP
+#undef SUBGROUP /* LLVM 15 of pocl 3.1 crashes in its inliner on what stands in for shuffles here */
 #endif
 #include "lanes.h"
 #define BLOCK 32 /* summed before they meet the total */

@@ -331,6 +331,11 @@ if(CRITERION_FOUND)
       clef_test_on(gpu small ${test} ${target} ${source})
       clef_test_on_driver(rusticl-gpu ${test} ${target} ${source})
     endif()
+    # Intel's compiler knows shuffles, for a CPU too.
+    if(test STREQUAL "kernels/test_shuffle")
+      clef_test_on(intel-gpu small ${test} ${target} ${source})
+      set_property(TEST intel-gpu/${test} APPEND PROPERTY ENVIRONMENT CLEF_TEST_SHUFFLE=1)
+    endif()
     # Rusticl gives a CPU and Oclgrind a GPU: products with the other one's kernels too.
     if(test MATCHES "^kernels/test_(matmul|conv)$")
       clef_test_on_driver(rusticl-gpu ${test} ${target} ${source})

@@ -24,7 +24,8 @@
 /* what later versions and extensions can be asked for */
 enum {
     CAPABILITY_MAJOR = 0x4000 /* CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV */,
-    IN_STEP = 0x1067 /* CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE */
+    IN_STEP = 0x1067 /* CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE */,
+    SUB_GROUP_SIZES = 0x4108 /* CL_DEVICE_SUB_GROUP_SIZES_INTEL */
 };
 
 /* How matrix_probe's operands are stored. */
@@ -59,13 +60,15 @@ struct _cl_program {
     char *text;
     uint64_t hash;
     stored in;
+    int subgroup;
 };
 struct _cl_kernel {
     int refs;
     uint64_t program;
     char name[128];
     stored in;
-    cl_mem probed[3]; /* of matrix_probe: a, b and c */
+    int subgroup;
+    cl_mem probed[3]; /* of matrix_probe: a, b and c; of shuffle_probe: the values and what was found */
 };
 struct _cl_event {
     int refs;
@@ -144,6 +147,8 @@ cl_int clGetDeviceIDs(cl_platform_id p, cl_device_type type, cl_uint n, cl_devic
 /* A compute capability is in the target's name: sm_80 is 8. */
 static cl_uint capability(void) { return (cl_uint)(strncmp(device()->target, "sm_", 3) ? 0 : (device()->target[3] - '0')); }
 
+static const size_t sub_group_sizes[] = {8, 16, 32}; /* of Intel's Xe-HPG, where a kernel can require one */
+
 cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *to, size_t *needed) {
     const facts *f = device();
     bool f64 = strstr(f->extensions, "fp64") != NULL;
@@ -173,6 +178,7 @@ cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *t
     case CL_DEVICE_COMPILER_AVAILABLE: GIVE(cl_bool, CL_TRUE);
     case CL_DEVICE_HOST_UNIFIED_MEMORY: GIVE(cl_bool, !f->dedicated);
     case CL_DEVICE_PARENT_DEVICE: GIVE(cl_device_id, NULL);
+    case SUB_GROUP_SIZES: return give(sub_group_sizes, sizeof sub_group_sizes, room, to, needed);
     case CAPABILITY_MAJOR: GIVE(cl_uint, capability());
     default: return CL_INVALID_VALUE;
     }
@@ -384,7 +390,9 @@ cl_int clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices, cons
                       void(CL_CALLBACK *note)(cl_program, void *), void *user) {
     char name[32];
     (void)n, (void)devices, (void)note, (void)user;
+    const char *subgroup = options ? strstr(options, "-DSUBGROUP=") : NULL;
     p->in = options && strstr(options, "-DIN=bf16") ? BF16 : options && strstr(options, "-DIN=f32") ? F32 : F16;
+    p->subgroup = subgroup ? atoi(subgroup + strlen("-DSUBGROUP=")) : 0;
     p->hash = hash(hash(0xcbf29ce484222325u, options ? options : ""), p->text);
     snprintf(name, sizeof name, "%016llx.cl", (unsigned long long)p->hash);
     FILE *file = open_out(name, "w");
@@ -412,13 +420,13 @@ cl_int clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *to, cl_uint 
 cl_kernel clCreateKernel(cl_program p, const char *name, cl_int *code) {
     cl_kernel k = new_object(sizeof *k, code);
     if (!k) return NULL;
-    *k = (struct _cl_kernel){.refs = 1, .program = p->hash, .in = p->in};
+    *k = (struct _cl_kernel){.refs = 1, .program = p->hash, .in = p->in, .subgroup = p->subgroup};
     snprintf(k->name, sizeof k->name, "%s", name);
     return k;
 }
 
 cl_int clSetKernelArg(cl_kernel k, cl_uint at, size_t bytes, const void *value) {
-    if (strcmp(k->name, "matrix_probe") == 0 && at < 3 && bytes == sizeof(cl_mem)) memcpy(&k->probed[at], value, bytes);
+    if (strstr(k->name, "_probe") && at < 3 && bytes == sizeof(cl_mem)) memcpy(&k->probed[at], value, bytes);
     return CL_SUCCESS;
 }
 
@@ -431,8 +439,8 @@ cl_int clGetKernelWorkGroupInfo(cl_kernel k, cl_device_id d, cl_kernel_work_grou
     GIVE(size_t, device()->group);
 }
 
-/* ---- the probe of matrix units (cl/matrix_probe.cl), the one kernel that is run: units of devices that say they have them are taken
-   on trust, so that plans make use of them ---- */
+/* ---- the probes of matrix units and of shuffles (cl/matrix_probe.cl, cl/shuffle_probe.cl), the two kernels that are run: what devices
+   say they have is taken on trust, so that plans make use of it ---- */
 static float of_half(uint16_t h, bool bf16) { /* no numbers below the normal ones, as the probe has none */
     uint32_t exponent = h >> 10 & 31, bits = exponent ? (exponent + 112) << 23 | (uint32_t)(h & 1023) << 13 : 0;
     float v;
@@ -459,6 +467,15 @@ static void run_probe(cl_kernel k) {
     int depth = k->in == F32 ? 8 : 16;
     for (int i = 0; i < M * N; i++)
         for (int j = 0; j < depth; j++) c[i] += element(a, i / N * depth + j, k->in) * element(b, i % N * depth + j, k->in);
+}
+
+static void run_shuffles(cl_kernel k) {
+    enum { GROUP = 256, BITS = 6 };
+    const int64_t *values = (const void *)k->probed[0]->bytes;
+    int64_t *found = (void *)k->probed[1]->bytes;
+    for (int bit = 0; 1 << bit < k->subgroup; bit++)
+        for (int i = 0; i < GROUP; i++) found[bit * GROUP + i] = values[i ^ 1 << bit];
+    for (int i = 0; i < GROUP; i++) found[BITS * GROUP + i] = (int64_t)k->subgroup << 32 | i;
 }
 
 /* ---- launches ---- */
@@ -491,6 +508,7 @@ static void note_launch(const launch *new) {
 cl_int clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const size_t *offset, const size_t *global,
                               const size_t *local, WAITS) {
     if (k->probed[0] && k->probed[1] && k->probed[2]) run_probe(k);
+    else if (k->probed[0] && k->probed[1]) run_shuffles(k);
     launch l = {.program = k->program, .global = {1, 1, 1}, .local = {1, 1, 1}};
     (void)q, (void)offset, (void)n_waits, (void)waits;
     snprintf(l.name, sizeof l.name, "%s", k->name);

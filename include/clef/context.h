@@ -10,8 +10,9 @@
      CLEF_CLBLAST       file of CLBlast's library; 0: none (clef/tune.h); read when it is needed
      CLEF_MATRIX        0: no matrix units for products; emulated: local memory in their place, on a device with the
                         profile gpu, to test; read when it is needed
-     CLEF_SHUFFLE       0: no shuffles for what work-items of a row find; emulated: local memory in their place, to test; read when
-                        it is needed
+     CLEF_SHUFFLE       0: no shuffles for what work-items of a row or column find; 8, 16, 32 or 64: only in sub-groups of that size;
+                        emulated: local memory in their place, to test.  Unless set: wherever a work-group shares a row, so with
+                        profiles for GPUs, where the device has them and they pass a probe.  Read when it is needed
      CLEF_MATMUL_PRECISION
                         highest or high: how products of f32 are computed until clef_set_matmul_precision says otherwise; CLEF_INVALID
                         for another word

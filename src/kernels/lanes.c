@@ -61,14 +61,18 @@ int clef__lower_row_lanes(const clef__lowering *lw, int64_t n) {
     return clef__lower_lanes(lw, clef__lower_team(lw, n) > 1 ? 1 : n); /* members read side by side, one element each */
 }
 
+void clef__launch_team(const clef__lowering *lw, int team) {
+    clef__shuffle shuffle = clef__lower_shuffle(lw);
+    clef__launch_define(lw, "TEAM", "%d", team);
+    if (shuffle.subgroup) clef__launch_define(lw, "SUBGROUP", "%d", shuffle.subgroup);
+    if (shuffle.by) clef__launch_define(lw, shuffle.by, "1");
+}
+
 void clef__launch_rows(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n) {
     int team = clef__lower_team(lw, n);
     clef__launch_lanes(lw, file, kernel, dtype, team > 1 ? 1 : n);
     if (team == 1) return;
-    clef__launch_define(lw, "TEAM", "%d", team);
-    clef__shuffle shuffle = clef__lower_shuffle(lw);
-    if (shuffle) clef__launch_define(lw, "SHUFFLES", "1");
-    if (shuffle == CLEF__SHUFFLE_PTX) clef__launch_define(lw, "PTX", "1");
+    clef__launch_team(lw, team);
 }
 
 clef__units clef__lower_rows(const clef__lowering *lw, int64_t rows, int64_t n, int64_t work) {

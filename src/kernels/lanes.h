@@ -25,6 +25,8 @@ int clef__lower_lanes(const clef__lowering *lw, int64_t n);
 void clef__launch_lanes(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n);
 /* Work-groups that share a row or a block of columns: TEAM of cl/lanes.h. */
 enum { CLEF__SMALL_TEAM = 64, CLEF__LARGE_TEAM = 256 };
+/* The knob TEAM of a launch that has begun, and with it how its members join what they found. */
+void clef__launch_team(const clef__lowering *lw, int team);
 /* Ends a launch of so many of them. */
 void clef__launch_end_teams(const clef__lowering *lw, int64_t teams, int team);
 /* Work-items that share a row of n elements (TEAM of cl/lanes.h): a work-group where that is many and a row is at least as long, else 1:

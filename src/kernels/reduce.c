@@ -85,7 +85,7 @@ void clef__launch_cut(const clef__lowering *lw, const char *file, const char *ke
         return;
     }
     clef__launch_lanes(lw, file, kernel, dtype, 1);
-    clef__launch_define(lw, "TEAM", "%d", cut->team);
+    clef__launch_team(lw, cut->team);
     define_strip(lw);
 }
 

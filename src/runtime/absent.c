@@ -46,6 +46,14 @@ static clef__matrix_unit unit_of(const row *r) {
     return strncmp(r->target, "sm_", 3) == 0 && r->target[3] >= LEAST ? CLEF__PTX : CLEF__NO_MATRIX_UNIT;
 }
 
+/* That it swaps rightly is taken on trust. */
+static clef__shuffle shuffle_of(const row *r) {
+    if (strncmp(r->target, "sm_", 3) == 0) return (clef__shuffle){32, "PTX"};
+    bool told = clef__has_word(r->extensions, "cl_intel_required_subgroup_size");
+    return told && clef__has_word(r->extensions, "cl_khr_subgroup_shuffle") ? (clef__shuffle){16, "KHR_SHUFFLE"}
+                                                                            : (clef__shuffle){0, NULL};
+}
+
 /* The number and the texts about the driver stay those of the device that is here. */
 void clef__absent_take(clef__device *device, const char *key) {
     const row *r = find_row(key);
@@ -69,5 +77,5 @@ void clef__absent_take(clef__device *device, const char *key) {
     device->matrix_unit = unit_of(r);
     device->tf32 = device->matrix_unit != CLEF__NO_MATRIX_UNIT;
     device->shuffle_asked = true;
-    device->shuffle = strncmp(r->target, "sm_", 3) == 0 ? CLEF__SHUFFLE_PTX : CLEF__NO_SHUFFLE;
+    device->shuffle = shuffle_of(r);
 }

@@ -113,12 +113,14 @@ clef__matrix_unit clef__device_matrix_unit(clef__device *device);
 bool clef__device_tf32(clef__device *device);
 /* Does it multiply this type (f16, bf16 or f32) rightly when compiled with these options? */
 bool clef__matrix_probe(clef__device *device, const char *options, clef_dtype in);
-/* What swaps values within 32 neighbouring work-items (shuffle.c): nothing, local memory in its place (CLEF_SHUFFLE=emulated, for
-   tests), or instructions of PTX.  Found out as above. */
-typedef enum clef__shuffle { CLEF__NO_SHUFFLE, CLEF__SHUFFLE_EMULATED, CLEF__SHUFFLE_PTX } clef__shuffle;
+/* What swaps values within sub-groups, neighbouring work-items that go in step (shuffle.c).  Found out as above. */
+typedef struct clef__shuffle {
+    int subgroup;   /* work-items of one; 0: nothing does */
+    const char *by; /* what is defined for cl/shuffle.h; NULL: local memory in its place (CLEF_SHUFFLE=emulated, for tests) */
+} clef__shuffle;
 clef__shuffle clef__device_shuffle(clef__device *device);
-/* Does it swap rightly when compiled with these options? */
-bool clef__shuffle_probe(clef__device *device, const char *options);
+/* Does it swap rightly in sub-groups of that size when compiled with these options? */
+bool clef__shuffle_probe(clef__device *device, int subgroup, const char *options);
 
 /* ---- device memory (buffer.c) ---- */
 typedef struct clef__buffer clef__buffer; /* counted; owned by its device's pool */

@@ -461,6 +461,9 @@ cl_int clef__event_wait(clef__device *device, cl_event event);
 #ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
 #define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000 /* of cl_nv_device_attribute_query */
 #endif
+#ifndef CL_DEVICE_SUB_GROUP_SIZES_INTEL
+#define CL_DEVICE_SUB_GROUP_SIZES_INTEL 0x4108 /* of cl_intel_required_subgroup_size */
+#endif
 enum { CLEF__TRIAL_MEMORIES = 4 }; /* at most */
 typedef struct {
     void *host;

@@ -944,11 +944,34 @@ static void picks(void) {
     expect(clef_where(clef_gt(x, y), x, clef_mul_scalar(y, 10)), want, 41);
 }
 
-/* Teams' rows by shuffles, with local memory in their place. */
+/* Teams' rows and columns by shuffles, with local memory in their place. */
 static void shuffled_rows(void) {
     setenv("CLEF_SHUFFLE", "emulated", 1);
     sums_of_teams();
     softmax_teams();
+    unsetenv("CLEF_SHUFFLE");
+}
+static void shuffled_columns(void) {
+    setenv("CLEF_SHUFFLE", "emulated", 1);
+    columns_of_teams();
+    check_reduction(clef_sum, '+', 1, 601, 3, -3, 4);
+    softmax_team_columns();
+    unsetenv("CLEF_SHUFFLE");
+}
+
+/* Equal elements in the later half of a line, which all members write, have results with equal bits. */
+static void check_agreement(int64_t outer, int64_t n, int64_t inner) {
+    int64_t line = n * inner, all = outer * line;
+    float *x = whole(all, 1, -500, 500), *y = zeros(all);
+    for (int64_t i = 0; i < all; i++) x[i] = i % line / inner < n / 2 ? x[i] / 500 : 0.5f;
+    clef_tensor *found = clef_softmax(put(CLEF_SHAPE(outer, n, inner), x), 1);
+    wrong += size_of(found) != all || clef_read(found, y, (size_t)all * sizeof *y) != CLEF_OK;
+    for (int64_t i = 0; i < all; i++) wrong += i % line / inner >= n / 2 && y[i] != y[i / line * line + line - inner + i % inner];
+}
+static void members_agree(void) {
+    setenv("CLEF_SHUFFLE", "emulated", 1);
+    check_agreement(7, 4503, 1);
+    check_agreement(5, 1201, 3);
     unsetenv("CLEF_SHUFFLE");
 }
 
@@ -958,7 +981,7 @@ static void shuffled_rows(void) {
     X(tile_orders) X(tile_fours) X(large_tiles) X(deep_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
     X(matrix_orders) X(matrix_eights) X(tf32_orders) X(tf32_fours)                                                                               \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(columns_of_teams) X(softmax_vectors)    \
-    X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams) X(shuffled_rows)   \
+    X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams) X(shuffled_rows) X(shuffled_columns) X(members_agree) \
     X(softmax_team_columns) X(softmax_team_splits) X(gru_together) X(lstm_products) X(gru_products)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
