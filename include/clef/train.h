@@ -77,7 +77,8 @@ typedef struct clef_fit_options {
     clef_pipeline *pipeline;       /* of the module: batches go through its stages; NULL: none */
     clef_averaged *averaged;       /* updated after every step of the optimizer; NULL: none */
     bool test_averaged;            /* the averages are what is tested, what best.ckpt has and what early stop puts back */
-    const clef_extra *extra;       /* n_extra values of the program's own in all checkpoints, which on_epoch may change */
+    clef_grad_scaler *scaler; /* scales the loss of nets of f16, and leaves out steps whose gradients are not finite; NULL: none */
+    const clef_extra *extra;  /* n_extra values of the program's own in all checkpoints, which on_epoch may change */
     int n_extra;
 } clef_fit_options;
 
@@ -114,6 +115,13 @@ typedef struct clef_fit_options {
    are those from before it.
        clef_averaged *mean = clef_averaged_new(net, &(clef_averaged_options){.decay = 0.999});
        clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .averaged = mean, .test_averaged = true}, NULL);
+
+   With a grad scaler (clef_grad_scaler_new) gradients are those of loss·scale, clip_norm is of the gradients without it, and a step whose gradients
+   are not all finite is left out; it changes neither weights nor averages, but schedules go on.  The scale is updated after every step, is in
+   last.ckpt, epoch-N.ckpt and best.ckpt, and is resumed.  Each step waits for its gradients.  A loss that is not finite is an error as
+   without a scaler.  CLEF_INVALID with a module that is spread over ranks and with batches in parts.
+       clef_grad_scaler *scaler = clef_grad_scaler_new(ctx, NULL);
+       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .scaler = scaler}, NULL);
 
    Ranks of a group each call it with equal options, a loader and an optimizer that have the group (CLEF_INVALID, CLEF_GROUP otherwise) and the
    same module (clef_replicate).  It is then the run of one rank on whole batches: with parts of nᵣ items and mean losses lᵣ

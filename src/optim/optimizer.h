@@ -137,6 +137,9 @@ void clef__averaged_free(clef_averaged *first); /* and all behind it */
 
 void clef__lbfgs_free(clef_lbfgs *first); /* and all behind it */
 void clef__scaler_free(clef_grad_scaler *first);
+clef_context *clef__scaler_context(const clef_grad_scaler *scaler);
+/* Was a step left out since the last update? */
+bool clef__scaler_skipped(const clef_grad_scaler *scaler);
 /* Are it and its inverse normal numbers of f32?  Zeros times the inverse then stay zeros on every device. */
 static inline bool clef__is_scale(double scale) { return scale >= 0x1p-126 && scale <= 0x1p126; }
 

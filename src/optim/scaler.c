@@ -109,6 +109,10 @@ clef_status clef_grad_scaler_step(clef_grad_scaler *scaler, clef_optimizer *opt)
     return clef__skip_step(opt);
 }
 
+clef_context *clef__scaler_context(const clef_grad_scaler *scaler) { return scaler->ctx; }
+
+bool clef__scaler_skipped(const clef_grad_scaler *scaler) { return scaler->skipped; }
+
 void clef_grad_scaler_update(clef_grad_scaler *scaler) {
     if (!scaler) return;
     clef_grad_scaler_state *s = &scaler->state;

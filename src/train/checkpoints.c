@@ -99,6 +99,7 @@ static clef_status save(clef__fit *f, const char *name, const clef__meter_values
                             .note = note,
                             .group = f->group,
                             .averaged = f->as_averaged ? NULL : f->o->averaged,
+                            .scaler = f->o->scaler,
                             .extra = f->o->extra,
                             .n_extra = f->o->n_extra};
     clef_status status = act_on_whole(f, write_file, path, &what);
@@ -216,6 +217,7 @@ clef_status clef__checkpoint_resume(clef__fit *f) {
                                  .loader = f->o->train,
                                  .group = f->group,
                                  .averaged = f->o->averaged,
+                                 .scaler = f->o->scaler,
                                  .extra = f->o->extra,
                                  .n_extra = f->o->n_extra}};
         status = act_on_whole(f, read_last, path, &r);

@@ -26,18 +26,36 @@ static void drop_gradients_of_others(clef__fit *f) {
 /* By the norm of all gradients of the module, wherever they are. */
 static void clip(clef__fit *f) {
     double most = f->o->clip_norm;
-    if (f->o->pipeline) clef_pipeline_clip_grad_norm(f->o->pipeline, most);
+    if (f->o->scaler) clef_grad_scaler_clip_norm(f->o->scaler, f->module, most);
+    else if (f->o->pipeline) clef_pipeline_clip_grad_norm(f->o->pipeline, most);
     else if (f->shards) clef_shard_clip_grad_norm(f->module, most);
     else clef_clip_grad_norm(f->module, most);
 }
 
+/* The gradients are waited for, so the host may ask for the losses, too: a step is left out because of gradients, after which
+   the next one is tried, or because of a loss, after which nothing changes any more, the scale neither.  Whether it was taken: *taken. */
+static clef_status scaled_step(clef__fit *f, clef_tensor *finite, bool *taken) {
+    clef_grad_scaler *scaler = f->o->scaler;
+    double all = 0;
+    for (CLEF_NO_GRAD(f->ctx)) all = clef_item(finite);
+    *taken = all == 1;
+    if (clef_error_status(f->ctx)) return clef_error_status(f->ctx);
+    if (!*taken) return clef__skip_step(f->o->optimizer);
+    clef_status status = clef_grad_scaler_step(scaler, f->o->optimizer);
+    *taken = !clef__scaler_skipped(scaler);
+    if (!status) clef_grad_scaler_update(scaler);
+    return status;
+}
+
 static clef_status optimizer_step(clef__fit *f, clef_tensor *finite) {
+    bool taken = true;
     if (f->others) drop_gradients_of_others(f);
     if (f->o->clip_norm > 0) clip(f);
     f->pending = 0;
     f->lr = clef_learning_rate(f->o->optimizer);
-    clef_status status = clef__step_if(f->o->optimizer, finite); /* `finite` is that of all ranks' losses */
-    if (!status && f->o->averaged) status = clef__averaged_update_if(f->o->averaged, finite);
+    clef_status status = f->o->scaler ? scaled_step(f, finite, &taken)
+                                      : clef__step_if(f->o->optimizer, finite); /* `finite` is that of all ranks' losses */
+    if (!status && taken && f->o->averaged) status = clef__averaged_update_if(f->o->averaged, finite);
     if (!status && f->o->schedule && f->o->schedule_per_step) status = clef_schedule_tick(f->o->schedule);
     return status;
 }
@@ -60,7 +78,9 @@ static clef_status whole_batch(clef__fit *f, const clef_batch *batch, clef_tenso
     if (!loss) return clef_error_status(f->ctx);
     clef__answers answers = clef__answers_of(&f->loss, output, batch);
     *finite = clef__meters_add(&f->meters, &answers, loss, weight);
-    return *finite ? clef_backward(part_of_step(f, batch, loss, accumulation(f))) : clef_error_status(f->ctx);
+    if (!*finite) return clef_error_status(f->ctx);
+    loss = part_of_step(f, batch, loss, accumulation(f));
+    return clef_backward(f->o->scaler ? clef_grad_scaler_scale(f->o->scaler, loss) : loss);
 }
 
 /* Through the stages: the loss is that of all of them, on all ranks. */
@@ -187,9 +207,10 @@ static clef_status check_growth(clef__fit *f, double loss) {
                       (long long)f->done + 1, loss, (long long)f->batch, f->first_loss, f->lr);
 }
 
-/* Behind `good` batches of this epoch no step changed anything: updates of averages that were not taken do not count. */
+/* Behind `good` batches of this epoch no step changed anything: updates of averages that were not taken do not count.  With a scaler
+   none was begun. */
 static void forget_updates(clef__fit *f, int64_t good) {
-    if (!f->o->averaged) return;
+    if (!f->o->averaged || f->o->scaler) return;
     int64_t each = accumulation(f), batches = f->batch - f->first_batch;
     bool whole = f->batch == clef_loader_batches(f->o->train);
     int64_t steps = (whole ? batches + each - 1 : batches) / each;

@@ -35,6 +35,8 @@ static clef_status check(clef_module *module, const clef_fit_options *o) {
     if (o->averaged ? clef_averaged_context(o->averaged) != ctx : o->test_averaged)
         return clef__fail(ctx, CLEF_INVALID, "fit: %s",
                           o->averaged ? "the averages belong to another context" : "test_averaged needs averaged");
+    if (o->scaler && clef__scaler_context(o->scaler) != ctx)
+        return clef__fail(ctx, CLEF_INVALID, "fit: the grad scaler belongs to another context");
     if ((o->resume || o->keep || o->checkpoint_every) && !o->checkpoint_dir)
         return clef__fail(ctx, CLEF_INVALID, "fit: resume, keep and checkpoint_every need checkpoint_dir");
     if (o->schedule && o->schedule->o.kind == CLEF_SCHEDULE_PLATEAU && o->schedule->o.maximize)

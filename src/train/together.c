@@ -50,6 +50,7 @@ static clef_status check_spread(const clef__fit *f) {
         return refuse_spread(f, "wants .group, all of them, and loaders whose group has fewer");
     if (clef_loader_parts(o->train) || o->parts) return refuse_spread(f, "does not go with parts");
     if (o->averaged) return refuse_spread(f, "has no averages of its weights; leave .averaged out");
+    if (o->scaler) return refuse_spread(f, "has no scale of its loss; leave .scaler out");
     if (o->optimizer->zero) return refuse_spread(f, "does not go with an optimizer whose states are cut (.zero)");
     if (!o->pipeline) return CLEF_OK;
     if (!clef__pipeline_is_of(o->pipeline, f->module))
@@ -69,6 +70,8 @@ static clef_status refuse_parts(const clef__fit *f, const char *whose, int has) 
 /* Scores would have other bits on another number of ranks, where these share the test data in another way. */
 static clef_status check_parts(const clef__fit *f) {
     int train = clef_loader_parts(f->o->train), test = clef_loader_parts(f->o->test);
+    if (train && f->o->scaler)
+        return clef__fail(f->ctx, CLEF_INVALID, "fit: a batch in parts has no scale of its loss; leave .scaler out");
     if (f->o->parts && f->o->parts != train) return refuse_parts(f, "training", train);
     if (train && clef_loader_group(f->o->test) && test != train)
         return clef__fail(f->ctx, CLEF_INVALID,
@@ -79,28 +82,19 @@ static clef_status check_parts(const clef__fit *f) {
 }
 
 /* Options on which it depends when ranks meet. */
-enum { NUMBERS = 14 };
+enum { NUMBERS = 15 };
 static const char *const number_name[NUMBERS] = {
-    "epochs",           "accumulate", "clip_norm above 0", "early_stop_patience", "keep",     "checkpoint_every", "resume",
-    "a checkpoint_dir", "test data",  "schedule_per_step", "a pipeline",          "averages", "test_averaged",    "n_extra"};
+    "epochs",        "accumulate",       "clip_norm above 0", "early_stop_patience", "keep",       "checkpoint_every",
+    "resume",        "a checkpoint_dir", "test data",         "schedule_per_step",   "a pipeline", "averages",
+    "test_averaged", "n_extra",          "a scaler"};
 
 static clef_status check_options(const clef__fit *f) {
     const clef_fit_options *o = f->o;
     int size = clef_group_size(f->group);
-    int64_t own[NUMBERS] = {o->epochs,
-                            o->accumulate,
-                            o->clip_norm > 0,
-                            o->early_stop_patience,
-                            o->keep,
-                            o->checkpoint_every,
-                            o->resume,
-                            o->checkpoint_dir != NULL,
-                            o->test != NULL,
-                            o->schedule_per_step,
-                            o->pipeline != NULL,
-                            o->averaged != NULL,
-                            o->test_averaged,
-                            o->n_extra};
+    int64_t own[NUMBERS] = {o->epochs,        o->accumulate,        o->clip_norm > 0,    o->early_stop_patience,
+                            o->keep,          o->checkpoint_every,  o->resume,           o->checkpoint_dir != NULL,
+                            o->test != NULL,  o->schedule_per_step, o->pipeline != NULL, o->averaged != NULL,
+                            o->test_averaged, o->n_extra,           o->scaler != NULL};
     int64_t(*all)[NUMBERS] = clef__calloc((size_t)size, sizeof *all);
     if (!all) return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for the options of %d ranks", size);
     clef_status status = clef_group_gather_bytes(f->group, own, all, sizeof own);
