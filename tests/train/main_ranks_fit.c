@@ -12,9 +12,9 @@ enum { FEATURES = 12, CLASSES = 3, MOST_EPOCHS = 16, MOST_VALUES = 4096, LINE = 
 
 typedef struct plan {
     int64_t items, tests, batch, epochs, every;
-    int accumulate, patience, keep, zero, cut; /* cut: parts of each batch */
-    int other_cut;                             /* what the options of fit have as parts; 0: nothing */
-    double lr, clip;
+    int accumulate, patience, keep, zero, cut;                   /* cut: parts of each batch */
+    int other_cut;                                               /* what the options of fit have as parts; 0: nothing */
+    double lr, clip, scale;                                      /* scale: the grad scaler's at first; 0: none */
     bool dropout, norm, sync, plateau, parts, sums, resume, csv; /* norm: batch norm; parts: the test loader has the group */
     const char *dir, *bar;
     const int64_t *shares;
@@ -34,7 +34,7 @@ typedef struct result {
     char line[LINE];
     float value[MOST_VALUES];
     int64_t values, confusion[CLASSES * CLASSES];
-    double loss, accuracy, top;
+    double loss, accuracy, top, scale;
 } result;
 
 typedef struct run {
@@ -173,10 +173,12 @@ static clef_status train(clef_context *ctx, clef_group *all, void *user) {
                           .interrupt = &s.flag,
                           .group = all,
                           .parts = p->other_cut};
+    if (p->scale > 0) o.scaler = clef_grad_scaler_new(ctx, &(clef_grad_scaler_options){.scale = p->scale, .interval = 3});
     const clef_history *history;
     r->status = clef_fit(net, &o, &history);
     snprintf(r->line, sizeof r->line, "%s", clef_error(ctx));
     if (history) keep_history(history, r);
+    r->scale = clef_grad_scaler_get(o.scaler).scale;
     r->place = clef_loader_get(data);
     bool broken = r->status != CLEF_OK && r->status != CLEF_INTERRUPTED;
     if (broken) clef_clear_error(ctx);
@@ -270,6 +272,22 @@ static plan with(plan p, int64_t items, double lr, int64_t epochs) {
     return p;
 }
 
+/* Gradients overflow on one rank or on all of them: either all step, or none does. */
+static void try_overflows(void) {
+    static run u;
+    plan p = usual;
+    p.sums = true, p.batch = 48, p.lr = 0.002, p.scale = 0x1p126;
+    for (int n = 2; n <= 3; n++) {
+        on_ranks(&p, n, &u);
+        alike("gradients that overflow", &u, n);
+        if (u.rank->status) COMPLAIN("gradients that overflow, %d ranks: %s", n, u.rank->line);
+        for (int r = 0; r < n; r++)
+            if (u.rank[r].scale >= p.scale || u.rank[r].scale != u.rank->scale)
+                COMPLAIN("gradients that overflow, %d ranks: rank %d has scale %g, rank 0 %g", n, r, u.rank[r].scale,
+                         u.rank->scale);
+    }
+}
+
 static void compare_runs(void) {
     static const int64_t shares[] = {5, 1, 2, 3};
     plan p = usual;
@@ -278,6 +296,8 @@ static void compare_runs(void) {
     compare("clipped, with dropout", &p, 3);
     p.accumulate = 3;
     compare("accumulated", &p, 3);
+    p.scale = 4096;
+    compare("accumulated, with a grad scaler", &p, 3);
     p = usual, p.sums = true, p.lr = 0.002;
     compare("a loss of sums", &p, 3);
     p = usual, p.shares = shares, p.parts = true;
@@ -537,6 +557,7 @@ int main(void) {
     snprintf(folder, sizeof folder, "/tmp/clef-ranks-XXXXXX");
     if (!mkdtemp(folder)) return 1;
     compare_runs();
+    try_overflows();
     compare_decisions();
     compare_counts();
     try_bad_items();
