@@ -111,11 +111,11 @@ do_profiles() {
     done
     return $bad
 }
-# The device's own matrix units, which the kernel tests replace by local memory unless told otherwise.
+# The device's own matrix units and shuffles, which the kernel tests replace by local memory unless told otherwise.
 do_matrix() {
     quick && small
-    export CLEF_TEST_MATRIX=1
-    run_tests "$into/matrix.jsonl" own test_matrix
+    export CLEF_TEST_MATRIX=1 CLEF_TEST_SHUFFLE=1
+    run_tests "$into/matrix.jsonl" own test_matrix test_shuffle
 }
 do_mutants() {
     bad=0
