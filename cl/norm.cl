@@ -67,7 +67,7 @@ typedef struct { A plain, far; } pair;
             ADD(W, i, s0, s1, FACTOR)                                                            \
             ADD(W, i + PACE, t0, t1, FACTOR)                                                     \
         }                                                                                        \
-        PLAIN_LOOP for (; i + W <= n; i += PACE) ADD(W, i, s0, s1, FACTOR)                       \
+        for (; i + W <= n; i += PACE) ADD(W, i, s0, s1, FACTOR)                                  \
         PLAIN_LOOP for (; i < n; i++) ADD(1, i, r0, r1, FACTOR)                                  \
         pair p = {OF_TEAM(sum, add_lanes(s0 + t0) + r0), OF_TEAM(sum, add_lanes(s1 + t1) + r1)}; \
         return p;                                                                                \
