@@ -163,7 +163,7 @@ do_torch() {
 [ -z "$inside" ] || { "do_$inside"; exit; }
 
 # ---- all of them ----
-# seconds NAME: what a part may take beside what those before it left; together less than 25 minutes.
+# seconds NAME: what a part may take beside what those before it left or took too much; together less than 25 minutes.
 seconds() {
     case $1 in
     kernels) echo 240 ;;
@@ -194,7 +194,7 @@ for name in $parts; do
     timeout -k 5 "$most" sh "$here/gpu.sh" --inside "$name" "$out" >"$into/$name.log" 2>&1 </dev/null
     code=$?
     took=$(($(date +%s) - begin))
-    left=$((most > took ? most - took : 0))
+    left=$((most - took)) # less than nothing where it had to be killed: the next has less
     echo "$code $took $(word $code)" >"$into/$name.status"
     printf '%-10s %-12s %4d s\n' "$name" "$(word $code)" "$took"
     [ $code = 0 ] || tail -n 3 "$into/$name.log" | sed 's/^/    /'

@@ -109,20 +109,55 @@ def innermost(loops):
     return [b for b in loops if not any(o != b and o[0] >= b[0] and o[1] <= b[1] for o in loops)]
 
 
+TRIES_32_BITS = r"\band\.b64\s.*, -4294967296;"  # are the upper halves of both operands 0?
+
+
+def split_blocks(lines, label, jump):
+    """(lines, followers) of each basic block; `label` and `jump` as for find_loops.  A jump with no condition ends the way to the next."""
+    begins = sorted({0} | {i for i, line in enumerate(lines) if re.match(label, line)} | {i + 1 for i, line in enumerate(lines) if re.search(jump, line)})
+    ends = begins[1:] + [len(lines)]
+    named = {found.group(1): n for n, i in enumerate(begins) for found in [re.match(label, lines[i]) if i < len(lines) else None] if found}
+    blocks = []
+    for n, (begin, end) in enumerate(zip(begins, ends)):
+        last = lines[end - 1] if end > begin else ""
+        target = re.search(jump, last)
+        falls = n + 1 < len(begins) and not (target and "@" not in last)
+        blocks.append((lines[begin:end], ([named[target.group(1)]] if target and target.group(1) in named else []) + [n + 1] * falls))
+    return blocks
+
+
+def in_loops(blocks):
+    """Numbers of the blocks that lead to themselves, wherever the compiler has put them."""
+    def reached(n):
+        seen, todo = set(), list(blocks[n][1])
+        while todo:
+            at = todo.pop()
+            if at not in seen:
+                seen.add(at)
+                todo += blocks[at][1]
+        return seen
+    return {n for n in range(len(blocks)) if n in reached(n)}
+
+
+def wide_divisions(blocks):
+    """How many of 64 bits are in loops with no look at the upper halves right before."""
+    tries = {after for lines, followers in blocks if any(re.search(TRIES_32_BITS, line) for line in lines) for after in followers}
+    return sum(bool(re.search(r"\b(div|rem)\.[su]64\b", line)) for n in in_loops(blocks) - tries for line in blocks[n][0])
+
+
 def read_ptx(ptx):
-    """{kernel: its wide divisions and products}.  A compiler that tries 32 bits first leaves a short division beside each long one."""
+    """{kernel: its wide divisions and products}."""
     found = {}
     with open(ptx) as f:
         text = f.read()
+    label, jump = r"\s*(\$\w+):", r"\bbra(?:\.uni)?\s+(\$\w+);"
     for name, body in re.findall(r"(?ms)^\.(?:visible \.)?entry (\w+)\((.*?)^}", text):
         lines = body.splitlines()
-        loops = find_loops(lines, r"\s*(\$\w+):", r"\bbra(?:\.uni)?\s+(\$\w+);")
-        count = lambda pattern, at: sum(bool(re.search(pattern, lines[i])) for i in at)
-        inside = {i for first, last in loops for i in range(first, last + 1)}
-        multiply_adds = lambda loop: count(r"\bfma\.|\bmma\.", range(loop[0], loop[1] + 1))
-        main = max(innermost(loops), key=multiply_adds, default=None)
-        found[name] = {"wide_divisions": max(0, count(r"\b(div|rem)\.[su]64\b", inside) - count(r"\b(div|rem)\.[su]32\b", inside)),
-                       "wide_products": count(r"\b(mul|mad)\.lo\.[su]64\b", range(main[0], main[1] + 1)) if main and multiply_adds(main) else 0}
+        count = lambda pattern, loop: sum(bool(re.search(pattern, line)) for line in lines[loop[0] : loop[1] + 1])
+        multiply_adds = lambda loop: count(r"\bfma\.|\bmma\.", loop)
+        main = max(innermost(find_loops(lines, label, jump)), key=multiply_adds, default=None)
+        found[name] = {"wide_divisions": wide_divisions(split_blocks(lines, label, jump)),
+                       "wide_products": count(r"\b(mul|mad)\.lo\.[su]64\b", main) if main and multiply_adds(main) else 0}
     return found
 
 
