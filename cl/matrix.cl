@@ -4,7 +4,7 @@
    A work-group owns a tile of C: GM × GN sub-groups of 32 work-items, RM × RN elements each, in fragments of 16 × 8 that stay in
    registers.  It goes along k in blocks of TK, which tile.h tells.  A block lies in local memory as its operand does in global memory,
    along k or across, so that both are reached in runs of 16 bytes.  Rows of a block are PAD longer than they need be (of f32 along k half
-   of that), or those of one fragment would meet in one bank.  With STAGES, copies to local memory go on by themselves (COPY_RUN), and no
+   of that), or those of one fragment would meet in one bank.  With STAGES, copies to local memory go on by themselves (copies.h), and no
    register holds what is on its way.
 
    Results go through local memory in slabs of 16 rows for each sub-group, so that neighbouring work-items write neighbouring fours.
@@ -82,6 +82,9 @@
 #define TILES_M MR /* fragments down a sub-group's part of C, and along it */
 #define TILES_N NV
 #include "matrix_unit.h"
+#if STAGES > 1
+#include "copies.h"
+#endif
 
 #define REQUIRED __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 #if STAGES > 1
@@ -174,9 +177,6 @@
 #define PUT_A(lane, v, w, i) *(__local VEC(RAW, w) *)A_CELL(i) = v lane;
 #define PUT_B(lane, v, w, i) *(__local VEC(RAW, w) *)B_CELL(i) = v lane;
 /* Blocks in stages: straight into local memory, `to` elements from where it begins. */
-#define COPY(to, from, has, aligned)                                                                                  \
-    if (aligned) COPY_RUN(to, from, has)                                                                              \
-    else *(__local VEC(RAW, RUN) *)(to) = (has) ? CAT(VLOAD_, RUN)(from) : (VEC(RAW, RUN))(0);
 #define COPY_A(lane, v, w, i) COPY(A_CELL(i) + to, A_AT(i), HAS_A(i), IS_ALIGNED(a))
 #define COPY_B(lane, v, w, i) COPY(B_CELL(i) + to, B_AT(i), HAS_B(i), IS_ALIGNED(b))
 #define FETCH_A_ON(lane, v, w, i) FETCH_A(lane, v, w, (i) + RUN)

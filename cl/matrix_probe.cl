@@ -4,6 +4,7 @@
 #define TILES_M 1
 #define TILES_N 4
 #include "matrix_unit.h"
+#include "copies.h"
 enum { ROW = 3 * RUN, ACROSS = 24 }; /* elements from one row in local memory to the next, along k and across */
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
@@ -22,7 +23,7 @@ void matrix_probe(__global const RAW *a_bits, __global const RAW *b_bits, __glob
     if (!has) cleared[lane - LANES / 2] = (uint4)(1);
     barrier(CLK_LOCAL_MEM_FENCE);
     __local RAW *to = has ? b_cells + lane / 2 * ROW + lane % 2 * RUN : (__local RAW *)(cleared + (lane - LANES / 2));
-    COPY_RUN(to, b_bits + lane % 16 * RUN, has)
+    copy_run(to, b_bits + lane % 16 * RUN, has);
     END_COPIES()
     AWAIT_COPIES(0)
 #if IN_WORD == 2

@@ -11,8 +11,6 @@
    Of f32 A is [16][8] and B [8][8]: where half types have a pair there is one element, and four in 16 bytes.  Fragments are rounded to TF32,
    f32 with 10 bits of mantissa: to nearest, ties away from zero.  From blocks that lie crossed each of the 32 reads its own four elements.
 
-   Elements may also be on their way from global to local memory by themselves, while work-items multiply others.
-
    With PTX: mma.sync.aligned.m16n8k16 of NVIDIA's PTX ISA 7.0 (section "Matrix Fragments for mma.m16n8k16"; of f32 m16n8k8 and
    cvt.rna.tf32), which devices of compute capability 8.0 and later have, ldmatrix.x4 and cp.async.  Else copies are done at once, and
    fragments and places of rows go through local memory, EXCHANGE numbers for each 32: on any device and slow, to show that what holds
@@ -46,10 +44,6 @@ enum { LANES = 32 };
    the lane's row in cells; along: rows lie along k, else blocks are crossed.  Of f32 that lies crossed, at: of the lane's element of the first
    block, lane % 4 along k and lane / 4 across; second, third: from there to those of the blocks after it. */
 #define LOAD_BLOCKS(n, along, cells, at, second, third) CAT(LOAD_BLOCKS_, along)(n, cells, at, second, third)
-
-/* COPY_RUN(to, from, has) copies 16 bytes to local memory, or zeros; both addresses are multiples of 16 bytes.
-   END_COPIES(): those since the last one are a set.  AWAIT_COPIES(n): all sets of this work-item but the last n have arrived; others
-   see them after a barrier. */
 
 /* MULTIPLY_FRAGMENTS(c, i, a, j, b) after SHOW_A(i, a) and SHOW_B(j, b) of all that it will be called with, between two
    MEET(), which all work-items of a group must come to. */
@@ -85,12 +79,6 @@ static uint nearest(uint x) {
 }
 static uint4 rounded(uint4 x) { return (uint4)(nearest(x.s0), nearest(x.s1), nearest(x.s2), nearest(x.s3)); }
 #endif
-static void copy_run(__local RAW *to, __global const RAW *from, bool has) {
-    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)to), "l"(from), "r"(has ? 16 : 0) : "memory");
-}
-#define COPY_RUN(to, from, has) copy_run(to, from, has);
-#define END_COPIES() __asm__ volatile("cp.async.commit_group;" : : : "memory");
-#define AWAIT_COPIES(n) __asm__ volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
 #define NAME_BLOCKS(n, at)
 #if IN_WORD == 2
 #define LOAD_BLOCKS_1(n, cells, at, second, third) load_blocks((cells) + (at))
@@ -104,9 +92,6 @@ static void copy_run(__local RAW *to, __global const RAW *from, bool has) {
 #define MEET()
 #define MULTIPLY_FRAGMENTS(c, i, a, j, b) c = multiply_fragments(a, b, c);
 #else
-#define COPY_RUN(to, from, has) *(__local VEC(RAW, RUN) *)(to) = (has) ? *(__global const VEC(RAW, RUN) *)(from) : (VEC(RAW, RUN))(0);
-#define END_COPIES()
-#define AWAIT_COPIES(n)
 enum { PAIRS_A = 16 * 8, PAIRS_B = 8 * 8 };
 #define PLACES(tiles_m, tiles_n) ((tiles_m) * PAIRS_A + (tiles_n) * PAIRS_B)
 #define EXCHANGE(tiles_m, tiles_n) (PLACES(tiles_m, tiles_n) + ((tiles_m) + ((tiles_n) + 1) / 2) * LANES)

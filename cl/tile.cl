@@ -6,11 +6,16 @@
    fours, GM and GN fours apart, so that neighbours read and write neighbouring fours.  Rows of a block are PAD longer than they need
    be, or columns would meet in one bank.  Splits are gathered by finish (pack.cl).
 
+   With STAGES, copies to local memory go on by themselves (copies.h), and no register holds what is on its way.  A that lies along k does so in
+   local memory too, as what is copied cannot be turned, and four depths of a row are read at a time.
+
    Knobs: GM, GN, RM, RN (4 or 8), TK, PAD (a multiple of 4): TK · RM / GN and TK · RN / GM are 4, 8 or 16;
    A_ALONG, B_ALONG: neighbouring work-items load neighbours along k, else along m or n; A_WIDTH, B_WIDTH: 4 where these
    come in whole fours, else 1; FLAT: k is one level (both widths are 4); IN: f32, f64, i32 or i64, what sums are made in; A_IN: f32, f16, bf16,
-   f64, i32 or i64, storage of A; B_IN: f32, f16, bf16, f64, i32 or i64, storage of B; OUT: storage of C and bias.
-   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=8 GN=8 RM=4 RN=4; FLAT=1; FLAT=1 TK=16; FLAT=1 TK=16 GM=32. */
+   f64, i32 or i64, storage of A; B_IN: f32, f16, bf16, f64, i32 or i64, storage of B; OUT: storage of C and bias; STAGES (1; more with FLAT, all
+   in f32, RM and RN of 8 and B_ALONG=0); PTX: see copies.h.
+   Checked with: A_ALONG=0 B_ALONG=1; A_WIDTH=1 B_WIDTH=1; GM=8 GN=8 RM=4 RN=4; FLAT=1; FLAT=1 TK=16; FLAT=1 TK=16 GM=32;
+   FLAT=1 TK=16 STAGES=2; FLAT=1 TK=16 STAGES=2 A_ALONG=0. */
 #ifndef IN
 #define IN f32
 #endif
@@ -56,6 +61,9 @@
 #ifndef FLAT
 #define FLAT 0
 #endif
+#ifndef STAGES
+#define STAGES 1
+#endif
 #include "common.h"
 #include "args.h"
 #define W 4
@@ -69,9 +77,16 @@
 #endif
 #include "registers.h"
 
-#define TILE_KERNEL KERNEL_WITH(GROUP_OF(ITEMS), tile, TILE_ARGS)
 #define S COMPUTE(IN)
 #define V VEC(S, 4)
+#if STAGES > 1
+#define TILE_KERNEL KERNEL_WITH(GROUP_OF(ITEMS), tile_stages, TILE_ARGS)
+#define RAW S
+#define RUN 4
+#include "copies.h"
+#else
+#define TILE_KERNEL KERNEL_WITH(GROUP_OF(ITEMS), tile, TILE_ARGS)
+#endif
 #define A_ELEMENT MEMORY(A_IN)
 #define B_ELEMENT MEMORY(B_IN)
 #define ITEMS (GM * GN)
@@ -79,14 +94,19 @@
 #define OPERANDS_KEPT (FLAT && TK > 8) /* or, with twice the elements on their way, it would want more than 128 registers */
 #define TILE_M (GM * RM)
 #define TILE_N (GN * RN)
-#define A_PITCH (TILE_M + PAD)
+/* Where an element lies in its block. */
+#define A_LIES_ALONG (STAGES > 1 && A_ALONG)
+#define A_PITCH ((A_LIES_ALONG ? TK : TILE_M) + PAD)
 #define B_PITCH (TILE_N + PAD)
+#define A_CELLS ((A_LIES_ALONG ? TILE_M : TK) * A_PITCH)
+#define BLOCK_CELLS (A_CELLS + TK * B_PITCH)
+#define A_CELL_OF(row, depth) (A_LIES_ALONG ? (row) * A_PITCH + (depth) : (depth) * A_PITCH + (row))
+#define B_CELL_OF(column, depth) ((depth) * B_PITCH + (column))
 
 #define DECLARE_BLOCKS                                                                           \
-    __local V a_block[TK * A_PITCH / 4], b_block[TK * B_PITCH / 4];                              \
-    __local S *a_cells = (__local S *)a_block, *b_cells = (__local S *)b_block;                  \
-    int x = item % GN, y = item / GN;                                                            \
-    __local const V *rows_a = a_block + y, *rows_b = b_block + x;
+    __local V memory[STAGES * BLOCK_CELLS / 4];                                                  \
+    __local S *a_cells = (__local S *)memory, *b_cells = a_cells + A_CELLS;                      \
+    int x = item % GN, y = item / GN;
 
 /* ---- loads ---- */
 
@@ -150,10 +170,13 @@
         (cell)[3 * pitch] = four.s3;                                                             \
     }
 #define PUT(w, along, cell, pitch, v) CAT(CAT3(PUT_, w, _), along)(cell, pitch, v)
-#define A_CELL(i) (a_cells + (A_DEPTH * A_PITCH + A_ROW) + (A_DEPTH_ON(i) * A_PITCH + A_ROW_ON(i)))
-#define B_CELL(i) (b_cells + (B_DEPTH * B_PITCH + B_COLUMN) + (B_DEPTH_ON(i) * B_PITCH + B_COLUMN_ON(i)))
+#define A_CELL(i) (a_cells + A_CELL_OF(A_ROW, A_DEPTH) + A_CELL_OF(A_ROW_ON(i), A_DEPTH_ON(i)))
+#define B_CELL(i) (b_cells + B_CELL_OF(B_COLUMN, B_DEPTH) + B_CELL_OF(B_COLUMN_ON(i), B_DEPTH_ON(i)))
 #define PUT_A(lanes, w, i) PUT(w, A_ALONG, A_CELL(i), A_PITCH, next_a lanes)
 #define PUT_B(lanes, w, i) PUT(w, B_ALONG, B_CELL(i), B_PITCH, next_b lanes)
+/* Blocks in stages: straight into local memory, `to` elements from where it begins. */
+#define COPY_A(lanes, w, i) COPY(A_CELL(i) + to, A_AT(i), HAS_A(i), IS_ALIGNED(a))
+#define COPY_B(lanes, w, i) COPY(B_CELL(i) + to, B_AT(i), HAS_B(i), IS_ALIGNED(b))
 
 /* ---- sums: c[row][four of columns] ---- */
 
@@ -162,16 +185,35 @@
 #define START_ROW(i) COLUMNS(START, i)
 #define START_SUMS                                                                               \
     ROWS(START_ROW)                                                                              \
+    ON_THEIR_WAY
+#if STAGES > 1
+#define ON_THEIR_WAY
+#define BLOCK_AT from
+#else
+#define ON_THEIR_WAY                                                                             \
     VEC(S, A_SHARE) next_a;                                                                      \
     VEC(S, B_SHARE) next_b;
-
-/* Rows of A and fours of B of one depth. */
-#if RM == 8
-#define TAKE_ROWS V a0 = row_a[0], a1 = row_a[GM];
-#else
-#define TAKE_ROWS V a0 = row_a[0];
+#define BLOCK_AT 0
 #endif
-#define TAKE_COLUMN(i, j) V b##j = row_b[j * GN];
+
+/* Four depths of a block, from l on: rows of A and fours of B of one of them are read as they are multiplied; of an A that lies along k,
+   runs of all four of each row before. */
+#define FOUR(p) (*(__local const V *)(p))
+#define A_FOUR(row, depth) FOUR(a_cells + BLOCK_AT + A_CELL_OF(y * 4, l) + A_CELL_OF((row) / 4 * GM * 4 + (row) % 4, depth))
+#define B_FOUR(j, depth) FOUR(b_cells + BLOCK_AT + B_CELL_OF(x * 4, l) + B_CELL_OF((j) * GN * 4, depth))
+#define TAKE_RUN(i) V run##i = A_FOUR(i, 0);
+#if STAGES > 1 && A_ALONG
+#define TAKE_RUNS ROWS(TAKE_RUN)
+#define TAKE_ROWS(d)                                                                             \
+    V a0 = (V)(run0.s##d, run1.s##d, run2.s##d, run3.s##d), a1 = (V)(run4.s##d, run5.s##d, run6.s##d, run7.s##d);
+#elif RM == 8
+#define TAKE_RUNS
+#define TAKE_ROWS(d) V a0 = A_FOUR(0, d), a1 = A_FOUR(4, d);
+#else
+#define TAKE_RUNS
+#define TAKE_ROWS(d) V a0 = A_FOUR(0, d);
+#endif
+#define TAKE_COLUMN(d, j) V b##j = B_FOUR(j, d);
 #define ELEMENT_0 a0.s0
 #define ELEMENT_1 a0.s1
 #define ELEMENT_2 a0.s2
@@ -186,12 +228,19 @@
         V a_element = (V)(ELEMENT_##i);                                                          \
         COLUMNS(MULTIPLY, i)                                                                     \
     }
-#define MULTIPLY_BLOCK                                                                           \
-    _Pragma("unroll 16") for (int l = 0; l < TK; l++) {                                           \
-        __local const V *row_a = rows_a + l * (A_PITCH / 4), *row_b = rows_b + l * (B_PITCH / 4); \
-        TAKE_ROWS                                                                                \
-        COLUMNS(TAKE_COLUMN, 0)                                                                  \
+#define MULTIPLY_DEPTH(d)                                                                        \
+    {                                                                                            \
+        TAKE_ROWS(d)                                                                             \
+        COLUMNS(TAKE_COLUMN, d)                                                                  \
         ROWS(MULTIPLY_ROW)                                                                       \
+    }
+#define MULTIPLY_BLOCK                                                                           \
+    _Pragma("unroll 4") for (int l = 0; l < TK; l += 4) {                                        \
+        TAKE_RUNS                                                                                \
+        MULTIPLY_DEPTH(0)                                                                        \
+        MULTIPLY_DEPTH(1)                                                                        \
+        MULTIPLY_DEPTH(2)                                                                        \
+        MULTIPLY_DEPTH(3)                                                                        \
     }
 
 /* ---- stores ---- */

@@ -16,7 +16,7 @@
    A_LOADS(X) and B_LOADS(X), X for each of its loads, X being FETCH_A, FETCH_B (into registers), PUT_A, PUT_B (into local memory), BEGIN_A,
    BEGIN_B, MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load); MULTIPLY_BLOCK and STORE_TILE.  With STAGES also BLOCK_CELLS, elements
    of a block in local memory, X for COPY_A and COPY_B (from global memory to `to`, an element of the ring), END_COPIES and AWAIT_COPIES
-   (matrix_unit.h); MULTIPLY_BLOCK takes the block at `from`. */
+   (copies.h); MULTIPLY_BLOCK takes the block at `from`. */
 #include "tile.args"
 #ifndef STAGES
 #define STAGES 1
@@ -101,6 +101,7 @@
 #define COPY_BLOCK                                                                               \
     {                                                                                            \
         if (k < k_end) {                                                                         \
+            FIND_BLOCK                                                                           \
             A_LOADS(COPY_A)                                                                      \
             B_LOADS(COPY_B)                                                                      \
             NEXT_BLOCK                                                                           \

@@ -69,12 +69,13 @@ const clef__family clef__matrix_family = FAMILY("matrix", "matrix.cl", CLEF__TIL
 const clef__family clef__tf32_family = FAMILY("tf32", "matrix.cl", CLEF__TILE_LIBRARY);
 
 /* The seventh reads less than all others, but fills the registers of a compute unit alone, so that nothing is computed where it waits:
-   for who tunes. */
+   for who tunes.  The eighth is the sixth in stages. */
 /* clang-format off */
 static const method plain = {
-    .file = "tile.cl", .kernel = "tile", .family = &clef__tile_family, .efficiency = PLAIN_EFFICIENCY, .items = 1, .pad = 4, .wide = 4, .span = 32, .n_shapes = 7,
+    .file = "tile.cl", .kernel = "tile", .in_stages = "tile_stages", .family = &clef__tile_family,
+    .efficiency = PLAIN_EFFICIENCY, .items = 1, .pad = 4, .wide = 4, .span = 32, .n_shapes = 8,
     .shape = {{16, 16, 8, 8, 8, 1, 1}, {16, 8, 8, 8, 8, 1.15, 1}, {8, 16, 8, 8, 8, 1.15, 1}, {8, 16, 8, 4, 8, 1.4, 1}, {8, 8, 4, 4, 8, 2.2, 1},
-              {16, 16, 8, 8, 16, 0.99, 1}, {32, 16, 8, 8, 16, 1.02, 1}}};
+              {16, 16, 8, 8, 16, 0.99, 1}, {32, 16, 8, 8, 16, 1.02, 1}, {16, 16, 8, 8, 16, 0.96, 2}}};
 static const method by_matrix_units = {
     .file = "matrix.cl", .kernel = "matrix", .in_stages = "matrix_stages", .family = &clef__matrix_family,
     .efficiency = MATRIX_EFFICIENCY, .items = LANES, .pad = 8, .wide = 8,
@@ -99,6 +100,7 @@ typedef struct tiling {
     double element;      /* bytes of what sums are made in */
     double seconds;      /* of arithmetic */
     bool a_along, b_along, a_wide, b_wide, flat;
+    bool copies; /* are A and B stored as what sums are made in, so that blocks may go to local memory in stages? */
 } tiling;
 
 /* ---- does it fit? ---- */
@@ -119,9 +121,11 @@ static bool countable(const clef__gemm *g, const tiling *t) {
 
 static size_t items_of(const method *by, const shape *s) { return (size_t)(s->gm * s->gn * by->items); }
 
-/* What cl/tile.cl keeps of a block in local memory. */
+/* What cl/tile.cl keeps of its blocks in local memory: in stages A lies along k there, which takes more. */
 static size_t plain_bytes(const shape *s, size_t element) {
-    return (size_t)s->depth * (size_t)(s->gm * s->rm + s->gn * s->rn + 2 * plain.pad) * element;
+    int m = s->gm * s->rm, n = s->gn * s->rn, across = s->depth * (m + n + 2 * plain.pad),
+        along = (s->depth + plain.pad) * m + s->depth * (n + plain.pad);
+    return (size_t)(s->stages > 1 ? s->stages * along : across) * element;
 }
 
 /* What cl/matrix.cl keeps there: its blocks, in the longer way for them to lie, or a slab of results; and what stands in for units.  f32 takes
@@ -134,6 +138,9 @@ static size_t matrix_bytes(const method *by, const shape *s, bool emulated) {
     return (blocks > slab ? blocks : slab) + (emulated ? exchange : 0);
 }
 
+/* Copies that go on by themselves come with matrix units.  A B that lies along k, too, would want more than 128 registers. */
+static bool can_copy(const clef__lowering *lw, const tiling *t) { return t->copies && !t->b_along && clef__lower_matrix_unit(lw); }
+
 /* With blocks of 16 and addresses from tables, tile.cl would want more than 128 registers.  Copies in stages are of whole runs, and find
    no depths. */
 static bool tile_fits(const clef__lowering *lw, const tiling *t, const shape *s) {
@@ -145,6 +152,7 @@ static bool tile_fits(const clef__lowering *lw, const tiling *t, const shape *s)
     size_t tables = ((size_t)(m + n + PLACE_INTS) + depths) * sizeof(int32_t);
     size_t blocks = by == &plain ? plain_bytes(s, element) : matrix_bytes(by, s, clef__lower_matrix_unit(lw) == CLEF__EMULATED);
     if (!t->flat && (s->stages > 1 || (by == &plain && s->depth > 8))) return false;
+    if (by == &plain && s->stages > 1 && !can_copy(lw, t)) return false;
     return m <= most && n <= most && items_of(by, s) <= info->max_work_group && blocks + tables <= info->local_bytes;
 }
 
@@ -240,9 +248,10 @@ static void define(const clef__lowering *lw, const clef__gemm *g, const tiling *
         clef__launch_define(lw, "B_IN", "%s", clef__token(g->b.dtype));
     } else {
         clef__launch_define(lw, "IN", "%s", clef__token(g->a.dtype));
-        clef__launch_define(lw, "STAGES", "%d", t->shape->stages);
-        if (clef__lower_matrix_unit(lw) == CLEF__PTX) clef__launch_define(lw, "PTX", "1");
     }
+    bool stages = t->by != &plain || t->shape->stages > 1;
+    if (stages) clef__launch_define(lw, "STAGES", "%d", t->shape->stages);
+    if (stages && clef__lower_matrix_unit(lw) == CLEF__PTX) clef__launch_define(lw, "PTX", "1");
 }
 
 static void multiply(const clef__lowering *lw, const clef__gemm *g, const tiling *t, int64_t split_stride) {
@@ -289,7 +298,8 @@ static bool begin(const clef__lowering *lw, clef__gemm *g, tiling *t) {
                   .n = g->n,
                   .k = g->k[0] * g->k[1] * g->k[2],
                   .batch = g->z[0] * g->z[1],
-                  .element = (double)clef_dtype_size(clef__gemm_type(g->c.dtype))};
+                  .element = (double)clef_dtype_size(clef__gemm_type(g->c.dtype)),
+                  .copies = g->a.dtype == CLEF_F32 && g->b.dtype == CLEF_F32};
     clef__merge_levels(g->k, g->a_k, g->b_k);
     choose_loads(g, t);
     return countable(g, t) && choose_shape(lw, t);

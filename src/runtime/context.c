@@ -15,12 +15,13 @@ static bool env_has(const char *name, const char *word) {
 }
 
 /* By the option's word, or the variable's. */
-static bool read_precision(const char *word, clef_matmul_precision *precision) {
-    const char *from = word ? "matmul_precision" : "CLEF_MATMUL_PRECISION";
-    if (!word) word = clef__env(from);
-    *precision = word && strcmp(word, "high") == 0 ? CLEF_MATMUL_HIGH : CLEF_MATMUL_HIGHEST;
-    if (!word || !*word || *precision == CLEF_MATMUL_HIGH || strcmp(word, "highest") == 0) return true;
-    clef__fail(NULL, CLEF_INVALID, "open: %s is \"%.80s\"; it is highest or high", from, word);
+static bool read_precision(const char *option, clef_matmul_precision *precision) {
+    const char *variable = clef__env("CLEF_MATMUL_PRECISION"), *word = variable && *variable ? variable : "highest";
+    if (option) word = option;
+    *precision = strcmp(word, "high") == 0 ? CLEF_MATMUL_HIGH : CLEF_MATMUL_HIGHEST;
+    if (*precision == CLEF_MATMUL_HIGH || strcmp(word, "highest") == 0) return true;
+    clef__fail(NULL, CLEF_INVALID, "open: %s is \"%.80s\"; it is highest or high",
+               option ? "matmul_precision" : "CLEF_MATMUL_PRECISION", word);
     return false;
 }
 

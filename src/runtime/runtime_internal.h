@@ -125,7 +125,8 @@ typedef struct clef__staging {
     clef__stage *oldest, *newest; /* in flight, in order */
     clef__stage *idle;
     size_t flying_bytes, idle_bytes;
-    bool pins, asked; /* are stages memory that the driver has pinned?  known once asked */
+    bool pins, asked;       /* are stages memory that the driver has pinned?  known once asked */
+    cl_command_queue queue; /* of their own, in which they are mapped and let go of; NULL until one is pinned */
 } clef__staging;
 void clef__staging_close(clef__device *device);
 /* A stage of at least so many bytes, NULL when there is none to be had; sent off until the events are over that it takes over, `filled`

@@ -5,7 +5,8 @@
    are too large to be worth a copy, or that find no stage, block instead.
 
    Where the device has memory of its own, stages are memory that the driver has pinned: it is read by the device itself while the
-   host goes on, where other memory is copied once more by the driver's thread.  There large writes go in pieces, and never block. */
+   host goes on, where other memory is copied once more by the driver's thread.  There large writes go in pieces, and wait only where more is
+   flying than may. */
 #include "runtime/runtime_internal.h"
 #include <string.h>
 
@@ -23,30 +24,34 @@ static bool pins(clef__device *device) {
     clef__staging *st = &device->staging;
     if (st->asked) return st->pins;
     const char *wanted = clef__env("CLEF_PINNED");
-    st->pins = wanted ? strcmp(wanted, "0") != 0 : !clef__has_memory_of_host(device);
+    st->pins = wanted && *wanted ? strcmp(wanted, "0") != 0 : !clef__has_memory_of_host(device);
     st->asked = true;
     return st->pins;
 }
 
-/* Memory of the driver's, mapped in the queue beside the kernels: nothing waits for these. */
+/* Memory of the driver's, mapped in a queue where nothing else is waited for. */
 static bool pin(clef__device *device, clef__stage *s) {
-    cl_int code;
-    cl_command_queue queue = clef__queue_beside(device, &code);
+    cl_int code = CL_SUCCESS;
+    clef__staging *st = &device->staging;
+    if (!st->queue) st->queue = clef__queue_new(device, 0, &code);
     if (code == CL_SUCCESS)
         s->pinned = clCreateBuffer(device->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, s->size, NULL, &code);
     if (code == CL_SUCCESS)
-        s->bytes = clEnqueueMapBuffer(queue, s->pinned, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, s->size, 0, NULL, NULL, &code);
+        s->bytes = clEnqueueMapBuffer(st->queue, s->pinned, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, s->size, 0, NULL, NULL, &code);
     if (code == CL_SUCCESS) return true;
     if (s->pinned) clReleaseMemObject(s->pinned);
     s->pinned = NULL;
     return false;
 }
 
+/* What is pinned is left to a device that is lost. */
 static void free_stage(clef__device *device, clef__stage *s) {
-    if (s->pinned) {
-        clEnqueueUnmapMemObject(device->beside, s->pinned, s->bytes, 0, NULL, NULL);
+    if (!s->pinned) clef__free(s->bytes);
+    else if (clef__alive(device)) {
+        clEnqueueUnmapMemObject(device->staging.queue, s->pinned, s->bytes, 0, NULL, NULL);
+        clFlush(device->staging.queue);
         clReleaseMemObject(s->pinned);
-    } else clef__free(s->bytes);
+    }
     clef__free(s);
 }
 
@@ -278,4 +283,6 @@ void clef__staging_close(clef__device *device) {
         st->idle = s->next;
         free_stage(device, s);
     }
+    if (st->queue) clReleaseCommandQueue(st->queue);
+    st->queue = NULL;
 }

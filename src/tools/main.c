@@ -110,7 +110,8 @@ clef_context *tool_open(const char *verb_name, const common_options *common, int
 clef_context *tool_open_with(const char *verb_name, const common_options *common, const clef_options *options, int *code) {
     clef_context *ctx = clef_open(options);
     if (ctx) return ctx;
-    bool chosen = common->device || getenv("CLEF_DEVICE") || getenv("CLEF_THREADS") || getenv("CLEF_MATMUL_PRECISION");
+    bool chosen = common->device || getenv("CLEF_DEVICE") || getenv("CLEF_THREADS") || getenv("CLEF_MATMUL_PRECISION") ||
+                  getenv("CLEF_IDLE_PROGRAMS");
     clef_status status = clef_error_status(NULL);
     tool_failed(verb_name, NULL);
     *code = status == CLEF_NO_DEVICE && clef_device_count() == 0 ? EXIT_NO_DEVICE

@@ -307,10 +307,12 @@ static void large_tiles(void) {
     check_matmul(256, 255, 17, true);
 }
 
-/* Whole fours in the tile whose blocks are 16 deep. */
-static void deep_tiles(void) {
+/* Whole fours in the tile whose blocks are 16 deep, in stages where B lies across. */
+static void deep_tiles(void) { check_linear(256, 256, 48); }
+
+static void staged_tiles(void) {
     check_matmul(256, 256, 48, false);
-    check_matmul(256, 256, 48, true);
+    check_matmul(256, 256, 40, true);
 }
 
 /* Windows of matrices with NaN around; they begin where no vector does. */
@@ -343,6 +345,21 @@ static void tile_splits(void) {
 static void tile_spans(void) {
     check_linear(33, 21, 509);
     check_convolution((convolution){1, 56, 5, 6, 8, 3, 3, {.padding = {1, 1}}, {1, 1}, 5, 6}, false);
+}
+
+/* Windows, of which no four begins at a multiple of one, with NaN around. */
+static void staged_windows(void) {
+    enum { N = 256, K = 44, ROW = 260 };
+    float *a = whole(ROW * ROW, 1, -3, 4), *b = whole(ROW * ROW, 2, -3, 4), *want = zeros(N * N);
+    product(a + ROW + 1, ROW, 1, b + ROW + 1, ROW, 1, want, N, N, K);
+    for (int i = 0; i < ROW * ROW; i++) {
+        int r = i / ROW, c = i % ROW;
+        if (r < 1 || r > N || c < 1 || c > K) a[i] = NAN;
+        if (r < 1 || r > K || c < 1 || c > N) b[i] = NAN;
+    }
+    clef_tensor *x = clef_slice(clef_slice(put(CLEF_SHAPE(ROW, ROW), a), 0, 1, N + 1, 1), 1, 1, K + 1, 1);
+    clef_tensor *y = clef_slice(clef_slice(put(CLEF_SHAPE(ROW, ROW), b), 0, 1, K + 1, 1), 1, 1, N + 1, 1);
+    expect(clef_matmul(x, y), want, N * N);
 }
 
 /* Three levels of k: in the two images of a gradient, in splits whose sums go into images, with a bias for every group. */
@@ -978,7 +995,7 @@ static void members_agree(void) {
 /* These run with the profile `gpu`. */
 /* clang-format off */
 #define GPU_CHECKS(X)                                                                                                 \
-    X(tile_orders) X(tile_fours) X(large_tiles) X(deep_tiles) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
+    X(tile_orders) X(tile_fours) X(large_tiles) X(deep_tiles) X(staged_tiles) X(staged_windows) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
     X(matrix_orders) X(matrix_eights) X(tf32_orders) X(tf32_fours)                                                                               \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(columns_of_teams) X(softmax_vectors)    \
     X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams) X(shuffled_rows) X(shuffled_columns) X(members_agree) \
@@ -1001,7 +1018,7 @@ static void members_agree(void) {
     X(tiles, "gemm") X(transposed, "gemm") X(batches, "gemm") X(blocks, "gemm") X(packed, "gemm") X(splits, "gemm")   \
     X(few_columns, "dot") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
     X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(far_threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
-    X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile") X(deep_tiles, "tile")                       \
+    X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile") X(deep_tiles, "tile") X(staged_tiles, "tile") X(staged_windows, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_spans, "product tile") X(tile_images, "product tile") \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \
     X(lstm_sequence, "sequence") X(gru_sequence, "sequence") X(gru_together, "steps") \

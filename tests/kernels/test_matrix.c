@@ -115,6 +115,31 @@ Test(matrix, every_shape_gives_the_same_numbers) {
     io_remove(dir);
 }
 
+/* f32 in the tile whose blocks go to local memory in stages: fewer blocks than stages, as many, and more; A along k and across. */
+Test(matrix, tiles_in_stages) {
+    static const int64_t size[][3] = {{128, 128, 16}, {132, 260, 8}, {260, 132, 72}, {4, 4, 1000}, {200, 36, 100}};
+    const char *dir = open_tuned(CLEF_MATMUL_HIGHEST);
+    for (int i = small_tests() ? 4 : 0; i < 5; i++)
+        for (int way = 0; way < (small_tests() ? 1 : 4); way++) {
+            int64_t m = size[i][0], n = size[i][1], k = size[i][2];
+            bool ta = way & 1;
+            clef__knobs knobs = {.value = {[CLEF__TILE_SHAPE] = 8, [CLEF__TILE_SPLITS] = 1 + way / 2}};
+            array a = whole_array(matrix(m, k, ta), 1, 4), b = whole_array(CLEF_SHAPE(k, n), 2, 4), y = array_new(CLEF_SHAPE(m, n));
+            product(a.v, ta ? 1 : k, ta ? m : 1, b.v, n, 1, y.v, m, n, k, false);
+            clef_tensor *p = clef_keep(to_device(ctx, a, CLEF_F32)), *q = clef_keep(to_device(ctx, b, CLEF_F32)), *c = NULL;
+            for (int tuned = 0; tuned < 2; tuned++) {
+                c = clef_matmul(ta ? clef_transpose(p, 0, 1) : p, q);
+                if (!tuned) cr_assert(keep_for(ctx, c, "tile", &knobs) > 0);
+            }
+            cr_assert(strstr(plan_text(c), "tile.cl") && strstr(plan_text(c), " tuned"), "not used in\n%s", plan_text(c));
+            expect_equal(c, y, "in stages");
+            clef_release(p), clef_release(q);
+            free(a.v), free(b.v), free(y.v);
+            clef_end_step(ctx);
+        }
+    io_remove(dir);
+}
+
 Test(matrix, long_sums_are_split) {
     int64_t m = small_tests() ? 3 : 20, n = small_tests() ? 5 : 30, k = small_tests() ? 600 : 9001;
     array a = whole_array(CLEF_SHAPE(m, k), 1, 1), b = whole_array(CLEF_SHAPE(k, n), 2, 1), y = array_new(CLEF_SHAPE(m, n));
@@ -458,7 +483,7 @@ Test(matrix, a_unit_has_to_multiply_rightly) {
         {"across_at = (lane / 16 * 8 + lane % 8) * ACROSS", "across_at = (lane / 16 * 8) * ACROSS"},
         {"columns = both.lo", "columns = both.lo.yx"},
         {"lane % 16 * RUN, has)", "lane % 16 * RUN, true)"},
-        {"COPY_RUN(to, b_bits + lane % 16 * RUN", "COPY_RUN(to, b_bits + lane / 2 * RUN"},
+        {"copy_run(to, b_bits + lane % 16 * RUN", "copy_run(to, b_bits + lane / 2 * RUN"},
         {"both.s1 != both.s3", "both.s1 == both.s3"},
         {"C_AT(2) = sum.s2;", "C_AT(2) = sum.s1;"},
         {"float4 sum = (float4)(C_AT(0)", "float4 sum = (float4)(0"},

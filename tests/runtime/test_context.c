@@ -177,6 +177,7 @@ Test(context, precision_of_products) {
     cr_expect_eq(opened_with("nonsense", "high"), CLEF_MATMUL_HIGH);
     refused_precision("HIGH", NULL, "open: CLEF_MATMUL_PRECISION is \"HIGH\"; it is highest or high");
     refused_precision("high", "higher", "open: matmul_precision is \"higher\"; it is highest or high");
+    refused_precision("high", "", "open: matmul_precision is \"\"; it is highest or high");
     cr_expect_eq(clef_get_matmul_precision(ctx), CLEF_MATMUL_HIGHEST, "of a context that was open before");
     clef_close(ctx);
     setenv("CLEF_MATMUL_PRECISION", "high", 1);

@@ -144,6 +144,47 @@ Test(stages, pinned) {
     teardown();
 }
 
+/* Large writes into a buffer, wherever they begin. */
+Test(stages, pinned_at_an_offset) {
+    enum { BYTES = 1 << 25, AT = 12345 };
+    setenv("CLEF_PINNED", "1", 1);
+    setup();
+    unsigned char *bytes = malloc(BYTES + 2 * AT);
+    clef__buffer *b = clef__buffer_new(device, BYTES + 2 * AT);
+    cr_assert(bytes && b);
+    memset(bytes, 7, BYTES + 2 * AT);
+    cr_assert_eq(clef__buffer_write(b, 0, bytes, BYTES + 2 * AT), CLEF_OK);
+    for (int i = 0; i < BYTES; i++) bytes[i] = (unsigned char)(i * 5 + i / 253);
+    cr_assert_eq(clef__buffer_write(b, AT, bytes, BYTES), CLEF_OK);
+    cr_assert_eq(clef__buffer_read(b, 0, bytes, BYTES + 2 * AT), CLEF_OK);
+    for (int i = 0; i < BYTES + 2 * AT; i++) {
+        int at = i - AT, want = at < 0 || at >= BYTES ? 7 : (unsigned char)(at * 5 + at / 253);
+        cr_assert(bytes[i] == want, "byte %d: %d, not %d", i, bytes[i], want);
+    }
+    clef__buffer_release(b);
+    free(bytes);
+    teardown();
+}
+
+Test(stages, are_plain_where_one_says_so) {
+    static const struct {
+        const char *word;
+        bool pins;
+    } way[] = {{"0", false}, {"1", true}};
+    for (int i = 0; i < 2; i++) {
+        setenv("CLEF_PINNED", way[i].word, 1);
+        setup();
+        expect_whole(1 << 20);
+        cr_assert(device->staging.asked && device->staging.pins == way[i].pins);
+        teardown();
+    }
+    setenv("CLEF_PINNED", "", 1); /* as if it were not set */
+    setup();
+    expect_whole(1 << 20);
+    cr_assert_eq(device->staging.pins, !clef__has_memory_of_host(device));
+    teardown();
+}
+
 /* What the host computes in itself needs no copy of the driver's. */
 Test(stages, of_cpus_are_plain) {
     unsetenv("CLEF_PINNED");
