@@ -148,9 +148,12 @@
 #define OF_COLUMN(name, across, v) name##_of_column(team_cells, across, v)
 #endif
 
-/* body(lanes, i) for begin ≤ i < end: W elements at a time, then one; of a team's member, its own. */
+/* body(lanes, i) for begin ≤ i < end: W elements at a time, then one; of a team's member, its own.  These are not to be made vectors: in
+   pocl 3.1 the first member then says for all whether elements are left behind the vectors, and members that have none write
+   beyond the row. */
 #if TEAM > 1
-#define ALONG(i, begin, end, body) for (long i = (begin) + MEMBER; i < (end); i += TEAM) body(1, i)
+#define ALONG(i, begin, end, body)                                                               \
+    _Pragma("clang loop vectorize(disable)") for (long i = (begin) + MEMBER; i < (end); i += TEAM) body(1, i)
 #else
 #define ALONG(i, begin, end, body)                                                               \
     {                                                                                            \
