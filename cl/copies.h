@@ -23,7 +23,9 @@ DEFINE_COPY(copy_single, "ca", 4)
 static void copy_run(__local RAW *to, __global const RAW *from, bool has) {
     *(__local VEC(RAW, RUN) *)to = has ? *(__global const VEC(RAW, RUN) *)from : (VEC(RAW, RUN))(0);
 }
+#if RUN == 4
 static void copy_single(__local RAW *to, __global const RAW *from, bool has) { *to = has ? *from : 0; }
+#endif
 #define END_COPIES()
 #define AWAIT_COPIES(n)
 #endif

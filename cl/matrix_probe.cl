@@ -23,7 +23,7 @@ void matrix_probe(__global const RAW *a_bits, __global const RAW *b_bits, __glob
     if (!has) cleared[lane - LANES / 2] = (uint4)(1);
     barrier(CLK_LOCAL_MEM_FENCE);
     __local RAW *to = has ? b_cells + lane / 2 * ROW + lane % 2 * RUN : (__local RAW *)(cleared + (lane - LANES / 2));
-    copy_run(to, b_bits + lane % 16 * RUN, has);
+    COPY(to, b_bits + lane % 16 * RUN, has, true)
     END_COPIES()
     AWAIT_COPIES(0)
 #if IN_WORD == 2

@@ -484,8 +484,8 @@ Test(matrix, a_unit_has_to_multiply_rightly) {
          "a_at = (lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * RUN"}, /* as other units have them */
         {"across_at = (lane / 16 * 8 + lane % 8) * ACROSS", "across_at = (lane / 16 * 8) * ACROSS"},
         {"columns = both.lo", "columns = both.lo.yx"},
-        {"lane % 16 * RUN, has)", "lane % 16 * RUN, true)"},
-        {"copy_run(to, b_bits + lane % 16 * RUN", "copy_run(to, b_bits + lane / 2 * RUN"},
+        {"lane % 16 * RUN, has,", "lane % 16 * RUN, true,"},
+        {"COPY(to, b_bits + lane % 16 * RUN", "COPY(to, b_bits + lane / 2 * RUN"},
         {"both.s1 != both.s3", "both.s1 == both.s3"},
         {"C_AT(2) = sum.s2;", "C_AT(2) = sum.s1;"},
         {"float4 sum = (float4)(C_AT(0)", "float4 sum = (float4)(0"},

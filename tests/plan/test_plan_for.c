@@ -15,7 +15,7 @@ typedef struct seen {
 static void note(void *user, const clef_planned_launch *launch) {
     seen *s = user;
     s->launches++;
-    s->tiles += strcmp(launch->kernel, "tile") == 0;
+    s->tiles += strncmp(launch->kernel, "tile", 4) == 0; /* in stages or not */
     s->matrices += strncmp(launch->kernel, "matrix", strlen("matrix")) == 0;
     s->prepared += launch->prepares;
     s->flops += launch->flops;
