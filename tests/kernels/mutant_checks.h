@@ -316,19 +316,21 @@ static void staged_tiles(void) {
 }
 
 /* Windows of matrices with NaN around; they begin where no vector does. */
-static void tile_windows(void) {
-    enum { M = 36, N = 40, K = 20, ROW = 48 };
-    float *a = whole(ROW * ROW, 1, -3, 4), *b = whole(ROW * ROW, 2, -3, 4), *want = zeros(M * N);
-    product(a + ROW + 1, ROW, 1, b + ROW + 1, ROW, 1, want, M, N, K);
-    for (int i = 0; i < ROW * ROW; i++) {
-        int r = i / ROW, c = i % ROW;
-        if (r < 1 || r > M || c < 1 || c > K) a[i] = NAN;
-        if (r < 1 || r > K || c < 1 || c > N) b[i] = NAN;
+static void check_windows(int m, int n, int k, int row) {
+    float *a = whole(row * row, 1, -3, 4), *b = whole(row * row, 2, -3, 4), *want = zeros(m * n);
+    product(a + row + 1, row, 1, b + row + 1, row, 1, want, m, n, k);
+    for (int i = 0; i < row * row; i++) {
+        int r = i / row, c = i % row;
+        if (r < 1 || r > m || c < 1 || c > k) a[i] = NAN;
+        if (r < 1 || r > k || c < 1 || c > n) b[i] = NAN;
     }
-    clef_tensor *x = clef_slice(clef_slice(put(CLEF_SHAPE(ROW, ROW), a), 0, 1, M + 1, 1), 1, 1, K + 1, 1);
-    clef_tensor *y = clef_slice(clef_slice(put(CLEF_SHAPE(ROW, ROW), b), 0, 1, K + 1, 1), 1, 1, N + 1, 1);
-    expect(clef_matmul(x, y), want, M * N);
+    clef_tensor *x = clef_slice(clef_slice(put(CLEF_SHAPE(row, row), a), 0, 1, m + 1, 1), 1, 1, k + 1, 1);
+    clef_tensor *y = clef_slice(clef_slice(put(CLEF_SHAPE(row, row), b), 0, 1, k + 1, 1), 1, 1, n + 1, 1);
+    expect(clef_matmul(x, y), want, m * n);
 }
+
+static void tile_windows(void) { check_windows(36, 40, 20, 48); }
+static void staged_windows(void) { check_windows(256, 256, 44, 260); }
 
 static void tile_batches(void) {
     check_batch(2, 3, 2, 3, 13, 21, 7);
@@ -345,21 +347,6 @@ static void tile_splits(void) {
 static void tile_spans(void) {
     check_linear(33, 21, 509);
     check_convolution((convolution){1, 56, 5, 6, 8, 3, 3, {.padding = {1, 1}}, {1, 1}, 5, 6}, false);
-}
-
-/* Windows, of which no four begins at a multiple of one, with NaN around. */
-static void staged_windows(void) {
-    enum { N = 256, K = 44, ROW = 260 };
-    float *a = whole(ROW * ROW, 1, -3, 4), *b = whole(ROW * ROW, 2, -3, 4), *want = zeros(N * N);
-    product(a + ROW + 1, ROW, 1, b + ROW + 1, ROW, 1, want, N, N, K);
-    for (int i = 0; i < ROW * ROW; i++) {
-        int r = i / ROW, c = i % ROW;
-        if (r < 1 || r > N || c < 1 || c > K) a[i] = NAN;
-        if (r < 1 || r > K || c < 1 || c > N) b[i] = NAN;
-    }
-    clef_tensor *x = clef_slice(clef_slice(put(CLEF_SHAPE(ROW, ROW), a), 0, 1, N + 1, 1), 1, 1, K + 1, 1);
-    clef_tensor *y = clef_slice(clef_slice(put(CLEF_SHAPE(ROW, ROW), b), 0, 1, K + 1, 1), 1, 1, N + 1, 1);
-    expect(clef_matmul(x, y), want, N * N);
 }
 
 /* Three levels of k: in the two images of a gradient, in splits whose sums go into images, with a bias for every group. */

@@ -98,17 +98,6 @@ Test(averages, of_the_best_epoch_come_back) {
     clef_close(r.ctx);
 }
 
-typedef struct stopper {
-    volatile int flag;
-    int64_t at, seen;
-} stopper;
-
-static bool raise_flag(void *user, const clef_progress *p) {
-    stopper *s = user;
-    if (p->to_compile == 0 && ++s->seen >= s->at) s->flag = 1;
-    return true;
-}
-
 static clef_status part(const char *dir, int64_t interrupt_after, float **average, size_t *n) {
     rig r = rig_open(kind);
     clef_averaged *mean = clef_averaged_new(r.net, NULL);
@@ -145,23 +134,16 @@ Test(averages, of_a_resumed_run_have_the_same_bits) {
 
 /* The fourth batch holds a NaN: whenever fit notices, averages and their count are those of the steps before. */
 Test(averages, count_what_was_taken) {
-    enum { ITEMS = 320, BATCH = 32, BAD = 3 };
-    static float x[ITEMS * 64];
-    static int64_t y[ITEMS];
-    for (int i = 0; i < ITEMS * 64; i++) x[i] = (float)(i * 37 % 101) / 101;
-    for (int i = 0; i < ITEMS; i++) y[i] = i % 10;
-    x[(BAD * BATCH + 5) * 64] = NAN;
     for (int accumulate = 1; accumulate <= 2; accumulate++) {
         rig r = rig_open((rig_options){.plain = true});
         clef_averaged *mean = clef_averaged_new(r.net, NULL);
         clef_fit_options options = rig_fit(&r);
-        clef_dataset *data = clef_dataset_arrays(r.ctx, x, CLEF_SHAPE(1, 8, 8), y, ITEMS);
-        options.train = clef_loader_open(data, &(clef_loader_options){.batch = BATCH});
+        options.train = rig_poisoned(&r, true, POISON_ITEMS);
         options.averaged = mean;
         options.accumulate = accumulate;
         cr_expect_eq(clef_fit(r.net, &options, NULL), CLEF_INVALID);
         cr_expect(strstr(clef_error(r.ctx), "batch 4 is not finite"), "%s", clef_error(r.ctx));
-        cr_expect_eq(clef_averaged_updates(mean), BAD / accumulate, "%lld", (long long)clef_averaged_updates(mean));
+        cr_expect_eq(clef_averaged_updates(mean), POISON_AT / accumulate, "%lld", (long long)clef_averaged_updates(mean));
         clef_close(r.ctx);
     }
 }

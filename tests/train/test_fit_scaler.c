@@ -85,17 +85,6 @@ Test(fit_scaler, changes_no_bit_of_f32) {
     clef_close(r.ctx), clef_close(s.ctx);
 }
 
-typedef struct stopper {
-    volatile int flag;
-    int64_t at, seen;
-} stopper;
-
-static bool raise_flag(void *user, const clef_progress *p) {
-    stopper *s = user;
-    if (p->to_compile == 0 && ++s->seen >= s->at) s->flag = 1;
-    return true;
-}
-
 static clef_status part(rig *r, const char *dir, int64_t interrupt_after, clef_grad_scaler_state *state) {
     *r = rig_open(kind);
     clef_fit_options options = rig_fit(r);
@@ -135,24 +124,17 @@ Test(fit_scaler, of_a_resumed_run_has_the_same_bits) {
 
 /* The fourth batch holds a NaN: whenever fit notices, weights, scale and averages are those of the steps before. */
 Test(fit_scaler, stops_at_a_loss_that_is_none) {
-    enum { ITEMS = 320, BATCH = 32, BAD = 3 };
-    static float x[ITEMS * 64];
-    static int64_t y[ITEMS];
-    for (int i = 0; i < ITEMS * 64; i++) x[i] = (float)(i * 37 % 101) / 101;
-    for (int i = 0; i < ITEMS; i++) y[i] = i % 10;
     rig run[2];
     clef_grad_scaler *scaler[2];
     for (int bad = 0; bad < 2; bad++) {
-        x[(BAD * BATCH + 5) * 64] = bad ? NAN : 0;
         rig *r = &run[bad];
         *r = rig_open((rig_options){.plain = true});
-        clef_dataset *data = clef_dataset_arrays(r->ctx, x, CLEF_SHAPE(1, 8, 8), y, bad ? ITEMS : BAD * BATCH);
         clef_fit_options options = rig_fit(r);
-        options.train = clef_loader_open(data, &(clef_loader_options){.batch = BATCH});
+        options.train = rig_poisoned(r, bad, bad ? POISON_ITEMS : POISON_AT * POISON_BATCH);
         options.scaler = scaler[bad] = clef_grad_scaler_new(r->ctx, &(clef_grad_scaler_options){.scale = 256, .interval = 2});
         options.averaged = clef_averaged_new(r->net, NULL);
         cr_expect_eq(clef_fit(r->net, &options, NULL), bad ? CLEF_INVALID : CLEF_OK);
-        cr_expect_eq(clef_averaged_updates(options.averaged), BAD);
+        cr_expect_eq(clef_averaged_updates(options.averaged), POISON_AT);
     }
     cr_expect(strstr(clef_error(run[1].ctx), "batch 4 is not finite"), "%s", clef_error(run[1].ctx));
     clef_clear_error(run[1].ctx);

@@ -15,17 +15,6 @@
 static const rig_options kind = {.dropout = true, .scheduled = true};
 enum { EPOCHS = 3, BATCHES = 10 };
 
-typedef struct stopper {
-    volatile int flag;
-    int64_t at, seen; /* reports until the flag goes up */
-} stopper;
-
-static bool raise_flag(void *user, const clef_progress *p) {
-    stopper *s = user;
-    if (p->to_compile == 0 && ++s->seen >= s->at) s->flag = 1;
-    return true;
-}
-
 /* One process's part of a run; returns fit's status and, at the end, the weights and the last epoch's figures. */
 static clef_status part(const char *dir, int64_t interrupt_after, float **weights, size_t *n, clef_epoch *last) {
     const clef_history *h;

@@ -2,6 +2,7 @@
 #ifndef CLEF_TESTS_TRAIN_SUPPORT_H
 #define CLEF_TESTS_TRAIN_SUPPORT_H
 #include <clef.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,30 @@ static inline clef_fit_options rig_fit(const rig *r) {
                               .schedule = r->schedule,
                               .schedule_per_step = true,
                               .epochs = 1};
+}
+
+/* What interrupts a run: a flag that goes up at the report `at`. */
+typedef struct stopper {
+    volatile int flag;
+    int64_t at, seen; /* reports until the flag goes up */
+} stopper;
+
+static inline bool raise_flag(void *user, const clef_progress *p) {
+    stopper *s = user;
+    if (p->to_compile == 0 && ++s->seen >= s->at) s->flag = 1;
+    return true;
+}
+
+/* Ten batches of 32 items, with a NaN in the fourth if wanted, of which the first `items` are taken. */
+enum { POISON_ITEMS = 320, POISON_BATCH = 32, POISON_AT = 3 };
+static inline clef_loader *rig_poisoned(const rig *r, bool poisoned, int64_t items) {
+    static float x[POISON_ITEMS * 64];
+    static int64_t y[POISON_ITEMS];
+    for (int i = 0; i < POISON_ITEMS * 64; i++) x[i] = (float)(i * 37 % 101) / 101;
+    for (int i = 0; i < POISON_ITEMS; i++) y[i] = i % 10;
+    if (poisoned) x[(POISON_AT * POISON_BATCH + 5) * 64] = NAN;
+    return clef_loader_open(clef_dataset_arrays(r->ctx, x, CLEF_SHAPE(1, 8, 8), y, items),
+                            &(clef_loader_options){.batch = POISON_BATCH});
 }
 
 /* All parameters and buffers one after another; the caller frees.  NULL after a failure. */
