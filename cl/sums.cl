@@ -1,19 +1,24 @@
 /* sums.cl — two sums in one pass over memory, for normalisation:
 
        s0 = Σ a,   s1 = Σ a · (x − m),   a = g, or x − m itself
+       s0 = Σ x,   s1 = Σ g              of what either of these left in parts
 
    x and g lie as [outer, n, inner] and are summed over n; m is [outer, inner].  y0 and y1 are [outer, splits, inner]: every split
    sums its `chunk` of the n in a fixed order.  A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip`
    columns) for columns; a work-item, or a team (lanes.h), takes `per` units.  Sums go through blocks of partial sums, so the error
    grows with far less than n.
-   Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; W; STRIP: the widest strip, or 0 where one is a
-   vector.
-   Checked with: OWN=1; STRIP=0; OWN=1 STRIP=0; W=1 TEAM=64 STRIP=0; OWN=1 W=1 TEAM=64 STRIP=0. */
+   Knobs: DT: f32 or f64, of everything; OWN: a is x − m, and g is not read; JOIN: the sums of x and of g, and m is not read; W; STRIP:
+   the widest strip, or 0 where one is a vector.
+   Checked with: OWN=1; JOIN=1; STRIP=0; OWN=1 STRIP=0; JOIN=1 STRIP=0; W=1 TEAM=64 STRIP=0; OWN=1 W=1 TEAM=64 STRIP=0;
+   JOIN=1 W=1 TEAM=64 STRIP=0. */
 #ifndef DT
 #define DT f32
 #endif
 #ifndef OWN
 #define OWN 0
+#endif
+#ifndef JOIN
+#define JOIN 0
 #endif
 #ifndef W
 #define W CLEF_LANES
@@ -35,16 +40,25 @@
 #include "lanes.h"
 #define BLOCK 32 /* summed before they meet the total */
 
-#if OWN
-#define FACTOR(n, p, i, far) ((void)p, far)
+/* What is added of the elements at i: a to the first sum, and what PLUS_SECOND makes of a and far to the second. */
+#if JOIN
+#define FAR(n, i) ((void)m, LOAD(DT, n, g, i))
+#define FACTOR(n, i, far) LOAD(DT, n, x, i)
+#define PLUS_SECOND(a, far, s) ((far) + (s))
 #else
-#define FACTOR(n, p, i, far) LOAD(DT, n, p, i)
+#define FAR(n, i) (LOAD(DT, n, x, i) - m)
+#if OWN
+#define FACTOR(n, i, far) ((void)g, far)
+#else
+#define FACTOR(n, i, far) LOAD(DT, n, g, i)
+#endif
+#define PLUS_SECOND(a, far, s) fma(a, far, s)
 #endif
 #define ADD(n, i)                                                                                \
     {                                                                                            \
-        VEC(A, n) far = LOAD(DT, n, x, i) - m, a = FACTOR(n, g, i, far);                         \
+        VEC(A, n) far = FAR(n, i), a = FACTOR(n, i, far);                                        \
         s0 += a;                                                                                 \
-        s1 = fma(a, far, s1);                                                                    \
+        s1 = PLUS_SECOND(a, far, s1);                                                            \
     }
 
 typedef struct { A s0, s1; } pair;
@@ -88,12 +102,12 @@ ROWS_KERNEL(sum_rows, SUM_ROWS_ARGS) {
 /* ---- columns: as those of reduce.cl ---- */
 
 #if STRIP == 0
-#define FAR_LINE(lanes, k) (LOAD(DT, lanes, x, (k) * pace) - m)
-#define FACTOR_LINE(lanes, k, far) FACTOR(lanes, g, (k) * pace, far)
+#define FAR_LINE(lanes, k) FAR(lanes, (k) * pace)
+#define FACTOR_LINE(lanes, k, far) FACTOR(lanes, (k) * pace, far)
 #define OR_NONE(lanes, k, v) (i + (k) < lines ? v : (VEC(A, lanes))(0))
 #define ADD_FOUR(total0, total1)                                                                 \
     total0 += (a0 + a1) + (a2 + a3);                                                             \
-    total1 = fma(a3, far3, fma(a2, far2, fma(a1, far1, fma(a0, far0, total1))));
+    total1 = PLUS_SECOND(a3, far3, PLUS_SECOND(a2, far2, PLUS_SECOND(a1, far1, PLUS_SECOND(a0, far0, total1))));
 /* Four lines at a time, the last for those behind it; x and g step down by pace. */
 #define DEFINE_SUM_LINES(lanes)                                                                  \
     typedef struct { VEC(A, lanes) s0, s1; } CAT(pair_, lanes);                                  \

@@ -47,35 +47,45 @@ static clef__operand spread_mean(const clef__lowering *lw, clef_shape shape, con
     return to;
 }
 
-static void launch_sums(const clef__lowering *lw, clef__operand x, clef__operand g, clef__operand m, const clef__operand *y,
-                        clef__axes axes, int64_t splits) {
+/* What a launch sums: g and g·(x − m), x − m and its square, or what either of them left in parts. */
+typedef enum kind { OF_G, OF_OWN, OF_PARTS } kind;
+typedef struct summed {
+    kind kind;
+    clef__operand x, g, m;
+} summed;
+
+/* One launch: [outer, n, inner] → two of [outer, splits, inner]. */
+static void launch_sums(const clef__lowering *lw, const summed *of, const clef__operand *y, clef__axes axes, int64_t splits) {
     clef__cut cut = clef__cut_of(lw, axes, splits);
-    clef__launch_cut(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", x.dtype, &cut);
-    clef__launch_define(lw, "OWN", "%d", clef__lower_node(lw)->op == &op_own_sums);
+    clef__launch_cut(lw, "sums.cl", axes.inner == 1 ? "sum_rows" : "sum_columns", of->x.dtype, &cut);
+    clef__launch_define(lw, "OWN", "%d", of->kind == OF_OWN);
+    clef__launch_define(lw, "JOIN", "%d", of->kind == OF_PARTS);
     if (axes.inner == 1) {
-        sum_rows_args args = {.x = x, .g = g, .m = m, .y0 = y[0], .y1 = y[1], .cut = cut};
+        sum_rows_args args = {.x = of->x, .g = of->g, .m = of->m, .y0 = y[0], .y1 = y[1], .cut = cut};
         pass_sum_rows(lw, &args);
     } else {
-        sum_columns_args args = {.x = x, .g = g, .m = m, .y0 = y[0], .y1 = y[1], .cut = cut};
+        sum_columns_args args = {.x = of->x, .g = of->g, .m = of->m, .y0 = y[0], .y1 = y[1], .cut = cut};
         pass_sum_columns(lw, &args);
     }
     clef__launch_end_cut(lw, &cut);
 }
 
-/* The sums that the first pass left, over splits and further runs, into y. */
-static void sum_the_rest(const clef__lowering *lw, clef__operand from, clef__operand y, clef__runs runs, clef__axes axes,
-                         int64_t splits) {
-    for (int at; splits > 1 || runs.reduced > 0; splits = 1) {
-        if (splits > 1) {
-            axes.n = splits;
-        } else {
-            axes = clef__innermost(&runs, &at);
-            clef__drop_run(&runs, at);
-        }
-        clef__operand to = runs.reduced == 0 ? y : clef__lower_scratch(lw, y.dtype, CLEF_SHAPE(axes.outer, axes.inner));
-        clef__lower_sum(lw, from, to, axes);
-        from = to;
+/* The same into y, or without one into scratch; what it leaves is what is summed next. */
+static void sum_on(const clef__lowering *lw, summed *of, const clef__operand *y, clef__axes axes, int64_t splits) {
+    clef__operand to[2];
+    for (int k = 0; k < 2; k++) to[k] = y ? y[k] : clef__lower_scratch(lw, of->x.dtype, CLEF_SHAPE(axes.outer, splits, axes.inner));
+    launch_sums(lw, of, to, axes, splits);
+    *of = (summed){OF_PARTS, to[0], to[1], to[0]}; /* m is not read */
+}
+
+/* Sums over one run of dimensions, in two launches if it pays. */
+static void sum_run(const clef__lowering *lw, summed *of, const clef__operand *y, clef__axes axes) {
+    int64_t splits = clef__reduce_splits(lw, axes);
+    if (splits > 1) {
+        sum_on(lw, of, NULL, axes, splits);
+        axes.n = splits;
     }
+    sum_on(lw, of, y, axes, 1);
 }
 
 static void lower_nothing(const clef__lowering *lw) {
@@ -91,20 +101,16 @@ static void lower_sums(const clef__lowering *lw) {
         lower_nothing(lw);
         return;
     }
-    clef__operand x = clef__lower_in_any_order(lw, 0, order), m = spread_mean(lw, shape, order, a->mask);
-    clef__operand g = node->n_inputs == 3 ? clef__lower_in_dense(lw, 2, order) : x, y[2], out[2];
+    clef__operand x = clef__lower_in_any_order(lw, 0, order), m = spread_mean(lw, shape, order, a->mask), y[2];
+    bool own = node->n_inputs < 3;
+    summed of = {own ? OF_OWN : OF_G, x, own ? x : clef__lower_in_dense(lw, 2, order), m};
     clef__runs runs = clef__find_runs(&x, order, a->mask);
-    clef__axes axes = clef__innermost(&runs, &at);
-    int64_t splits = clef__reduce_splits(lw, axes);
-    bool only = splits == 1 && runs.reduced <= 1;
-    for (int k = 0; k < 2; k++) {
-        out[k] = clef__lower_output(lw, k, order);
-        y[k] = only ? out[k] : clef__lower_scratch(lw, x.dtype, CLEF_SHAPE(axes.outer, splits, axes.inner));
+    for (int k = 0; k < 2; k++) y[k] = clef__lower_output(lw, k, order);
+    while (runs.reduced > 1) {
+        sum_run(lw, &of, NULL, clef__innermost(&runs, &at));
+        clef__drop_run(&runs, at);
     }
-    launch_sums(lw, x, g, m, y, axes, splits);
-    if (at >= 0) clef__drop_run(&runs, at);
-    for (int k = 0; k < 2 && !only; k++)
-        if (clef__lower_wants(lw, k)) sum_the_rest(lw, y[k], out[k], runs, axes, splits);
+    sum_run(lw, &of, y, clef__innermost(&runs, &at));
 }
 
 /* ---- gradients ---- */

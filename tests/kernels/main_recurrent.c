@@ -2,6 +2,7 @@
    central differences along random directions; each way to launch them against both.  A plain program, for the sanitizers.
    ctest: cost=40 plain */
 #include "recurrent_definition.h"
+#include "support/small.h"
 
 static clef_context *ctx;
 static int failures;
@@ -253,8 +254,7 @@ static const struct { const char *row, *profile; } ways[] = {{"sequence", NULL},
 enum { WAYS = sizeof ways / sizeof *ways };
 
 int main(void) {
-    const char *small = getenv("CLEF_TEST_SMALL"), *all = getenv("CLEF_TEST_ALL");
-    int cases = small ? (small[0] == '2' ? 3 : 15) : all ? 1500 : 50;
+    int cases = few_kernels() ? 3 : test_small() ? 15 : getenv("CLEF_TEST_ALL") ? 1500 : 50;
     for (int w = 0; w < WAYS; w++) {
         setenv("CLEF_ROWS", ways[w].row, 1);
         ctx = clef_open(&(clef_options){.profile = getenv("CLEF_PROFILE") ? NULL : ways[w].profile});

@@ -112,7 +112,7 @@ static void plain_images(void) {
     check((geometry){2, 3, 8, 7, 5, 3, 2, OPTIONS(.groups = 1)});
     if (few_kernels()) return;
     check((geometry){1, 1, 5, 5, 1, 1, 1, OPTIONS(.groups = 1)});
-    if (small_tests()) return;
+    if (test_small()) return;
     check((geometry){4, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
     check((geometry){3, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
     check((geometry){2, 16, 9, 9, 33, 3, 3, OPTIONS(.groups = 1)});
@@ -123,7 +123,7 @@ static void plain_images(void) {
 static void strides_and_padding(void) {
     if (few_kernels()) return; /* the halves below have both */
     check((geometry){1, 2, 7, 6, 3, 3, 3, OPTIONS(.stride = {2, 1}, .padding = {1, 1})});
-    if (small_tests()) return;
+    if (test_small()) return;
     for (int s = 1; s <= 3; s++)
         for (int p = 0; p <= 2; p++)
             for (int k = 1; k <= 4; k++)
@@ -132,7 +132,7 @@ static void strides_and_padding(void) {
 
 static void dilations(void) {
     check((geometry){1, 2, 9, 9, 3, 3, 2, OPTIONS(.dilation = {2, 3})});
-    if (small_tests()) return;
+    if (test_small()) return;
     for (int s = 1; s <= 4; s++)
         for (int d = 1; d <= 4; d++)
             check((geometry){1, 4, 14, 13, 5, 3, 3, OPTIONS(.stride = {s, s}, .padding = {d, 1}, .dilation = {d, 5 - d})});
@@ -140,7 +140,7 @@ static void dilations(void) {
 
 static void groups(void) {
     check((geometry){1, 4, 5, 5, 6, 3, 3, OPTIONS(.groups = 2)});
-    if (small_tests()) return;
+    if (test_small()) return;
     check((geometry){2, 6, 8, 8, 9, 3, 3, OPTIONS(.groups = 3, .padding = {1, 1}, .stride = {2, 2})});
     check((geometry){2, 12, 8, 8, 12, 3, 3, OPTIONS(.groups = 12, .padding = {1, 1})});
     check((geometry){2, 5, 7, 8, 10, 3, 2, OPTIONS(.groups = 5, .dilation = {2, 1}, .stride = {1, 2})});
@@ -152,7 +152,7 @@ Test(conv2d, depthwise) {
     check((geometry){1, 3, 5, 6, 3, 3, 3, OPTIONS(.groups = 3, .padding = {1, 1})});
     if (few_kernels()) return;
     check((geometry){1, 5, 6, 5, 5, 3, 3, OPTIONS(.groups = 5, .stride = {2, 2}, .same = true)});
-    if (small_tests()) return;
+    if (test_small()) return;
     static const int channels[] = {1, 3, 4, 17, 24, 96};
     for (int i = 0; i < 6; i++)
         for (int s = 1; s <= 2; s++)
@@ -174,7 +174,7 @@ Test(conv2d, depthwise) {
 static void same_size(void) {
     if (few_kernels()) return;
     check((geometry){1, 2, 6, 5, 3, 2, 4, OPTIONS(.same = true)});
-    if (small_tests()) return;
+    if (test_small()) return;
     for (int s = 1; s <= 3; s++)
         for (int k = 1; k <= 4; k++) check((geometry){2, 2, 7, 10, 3, k, 5 - k, OPTIONS(.stride = {s, s}, .same = true)});
     check((geometry){1, 1, 28, 28, 32, 3, 3, OPTIONS(.same = true, .padding = {9, 9})});
@@ -182,7 +182,7 @@ static void same_size(void) {
 }
 
 static void layers_of_residual_networks(void) {
-    if (small_tests()) return;
+    if (test_small()) return;
     check((geometry){2, 64, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})});
     check((geometry){1, 64, 8, 8, 128, 3, 3, OPTIONS(.padding = {1, 1}, .stride = {2, 2})});
     check((geometry){1, 64, 8, 8, 128, 1, 1, OPTIONS(.stride = {2, 2})});
@@ -211,7 +211,7 @@ static void prefer(const char *row) {
 Test(conv2d, three_by_three) {
     prefer("winograd_fused");
     check((geometry){24, 8, 4, 3, 8, 3, 3, OPTIONS(.padding = {1, 1})});
-    if (small_tests()) return;
+    if (test_small()) return;
     check((geometry){6, 32, 8, 8, 32, 3, 3, OPTIONS(.padding = {1, 1})});
     check((geometry){7, 48, 9, 11, 32, 3, 3, OPTIONS(.groups = 1)});
     check((geometry){9, 64, 7, 13, 96, 3, 3, OPTIONS(.padding = {2, 0})});
@@ -227,7 +227,7 @@ Test(conv2d, three_by_three_of_many_filters) {
     if (fewest_kernels()) return; /* the kernels of three_by_three, on most profiles */
     prefer("winograd_fused");
     check((geometry){3, 64, 5, 4, 68, 3, 3, OPTIONS(.padding = {1, 1})}); /* minimal */
-    if (small_tests()) return;
+    if (test_small()) return;
     check((geometry){1, 272, 5, 4, 256, 3, 3, OPTIONS(.padding = {1, 1})});
     check((geometry){1, 400, 5, 4, 336, 3, 3, OPTIONS(.padding = {1, 0})});
     check((geometry){50, 272, 3, 4, 256, 3, 3, OPTIONS(.padding = {1, 1})});
@@ -235,7 +235,7 @@ Test(conv2d, three_by_three_of_many_filters) {
 
 /* Filters as a training step leaves them, [kh, kw, c, o] in memory, and row by row: the same bits. */
 Test(conv2d, filters_lie_anyhow) {
-    if (small_tests()) return;
+    if (test_small()) return;
     enum { C = 48, O = 80 };
     static const int back[] = {3, 2, 0, 1};
     prefer("winograd_fused");
@@ -261,7 +261,7 @@ Test(conv2d, filters_lie_anyhow) {
 Test(conv2d, few_channels) {
     prefer("fold");
     check((geometry){1, 2, 7, 6, 5, 3, 3, OPTIONS(.padding = {1, 1})});
-    if (small_tests()) return;
+    if (test_small()) return;
     check((geometry){3, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
     for (int s = 1; s <= 3; s++)
         for (int d = 1; d <= 3; d++)
@@ -275,7 +275,7 @@ Test(conv2d, few_channels) {
 Test(conv2d, few_channels_by_rows) {
     prefer("fold_rows");
     check((geometry){2, 3, 9, 11, 5, 3, 3, OPTIONS(.padding = {1, 1})});
-    if (small_tests()) return;
+    if (test_small()) return;
     check((geometry){3, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
     check((geometry){1, 1, 61, 30, 7, 5, 4, OPTIONS(.padding = {2, 5})});
     check((geometry){1, 3, 97, 64, 20, 7, 7, OPTIONS(.padding = {3, 3}, .stride = {2, 2})});
@@ -292,7 +292,7 @@ Test(conv2d, few_taps) {
     prefer("direct");
     check((geometry){3, 1, 14, 17, 6, 4, 5, OPTIONS(.groups = 1)});
     if (!few_kernels()) check((geometry){1, 2, 9, 11, 128, 3, 3, OPTIONS(.padding = {1, 1})}); /* of more vectors than a tile has */
-    if (small_tests()) return;
+    if (test_small()) return;
     check((geometry){1, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
     check((geometry){20, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
     check((geometry){9, 6, 12, 12, 16, 5, 5, OPTIONS(.groups = 1)});
@@ -316,7 +316,7 @@ Test(conv2d, few_taps) {
 Test(conv2d, one_channel) {
     prefer("one_channel");
     check((geometry){3, 1, 14, 20, 6, 4, 5, OPTIONS(.groups = 1)});
-    if (small_tests()) return;
+    if (test_small()) return;
     check((geometry){1, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
     check((geometry){70, 1, 28, 28, 6, 5, 5, OPTIONS(.groups = 1)});
     check((geometry){5, 1, 9, 33, 2, 1, 3, OPTIONS(.groups = 1)});
@@ -342,7 +342,7 @@ Test(conv2d, deepbench_shapes) {
     FILE *f = shapes_file("deepbench_conv.csv", some_shapes);
     char line[256];
     int rows = 0;
-    while (fgets(line, sizeof line, f) && (!small_tests() || rows < 1)) {
+    while (fgets(line, sizeof line, f) && (!test_small() || rows < 1)) {
         long w, h, c, n, k, s, r, pw, ph, sw, sh;
         if (sscanf(line, "%*[^,],%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld", &w, &h, &c, &n, &k, &s, &r, &pw, &ph, &sw, &sh) !=
             11)
@@ -359,7 +359,7 @@ Test(conv2d, deepbench_shapes) {
         rows++;
     }
     fclose(f);
-    cr_assert(rows >= (small_tests() ? 1 : 20));
+    cr_assert(rows >= (test_small() ? 1 : 20));
 }
 
 Test(conv2d, random_numbers_stay_within_bounds) {
@@ -370,7 +370,7 @@ Test(conv2d, random_numbers_stay_within_bounds) {
                                    {7, 64, 8, 8, 64, 3, 3, {.padding = {1, 1}}},
                                    {40, 1, 28, 28, 6, 5, 5, {.groups = 1}},
                                    {9, 6, 12, 12, 16, 5, 5, {.padding = {2, 1}}}};
-    for (int i = 0; i < (small_tests() ? 1 : 6); i++) {
+    for (int i = 0; i < (test_small() ? 1 : 6); i++) {
         geometry g = all[i];
         arrays a = make(g, false, 0);
         clef_tensor *out[3];
@@ -386,11 +386,11 @@ Test(conv2d, other_dtypes) {
     geometry all[] = {{1, 3, 6, 5, 4, 3, 2, OPTIONS(.padding = {1, 0}, .stride = {1, 2})},
                       {1, 5, 6, 7, 5, 3, 3, OPTIONS(.groups = 5, .padding = {1, 1}, .stride = {1, 2})}};
     clef_device_info info;
-    bool f64 = !small_tests() && clef_context_device(ctx, 0, &info) && info.f64;
+    bool f64 = !test_small() && clef_context_device(ctx, 0, &info) && info.f64;
     for (int i = 0; i < 2; i++) {
         check_as(all[i], CLEF_F16, 2);
         if (few_kernels()) return;
-        if (small_tests() && i > 0) continue;
+        if (test_small() && i > 0) continue;
         check_as(all[i], CLEF_BF16, 1);
         if (f64) check_as(all[i], CLEF_F64, 100000);
     }
@@ -399,9 +399,9 @@ Test(conv2d, other_dtypes) {
 /* Whole numbers have no gradients. */
 Test(conv2d, whole_numbers) {
     geometry all[] = {{1, 5, 6, 7, 5, 3, 3, OPTIONS(.groups = 5, .padding = {1, 1})}, {1, 2, 5, 4, 3, 3, 2, OPTIONS(.groups = 1)}};
-    for (int i = 0; i < (small_tests() ? 1 : 2); i++) {
+    for (int i = 0; i < (test_small() ? 1 : 2); i++) {
         arrays a = make(all[i], true, 100);
-        for (int wide = small_tests(); wide < 2; wide++) {
+        for (int wide = test_small(); wide < 2; wide++) {
             clef_dtype dtype = wide ? CLEF_I64 : CLEF_I32;
             clef_tensor *y = clef_conv2d(to_device(ctx, a.x, dtype), to_device(ctx, a.w, dtype), CLEF_NONE, &all[i].options);
             expect_equal(y, swept(all[i], a, FORWARD, false), clef_dtype_name(dtype));
@@ -415,7 +415,7 @@ Test(conv2d, bias_is_added_to_every_pixel) {
                       {1, 16, 8, 8, 40, 3, 3, {.padding = {1, 1}}}, {1, 19, 6, 25, 19, 3, 3, {.groups = 19, .padding = {1, 1}}},
                       {1, 6, 6, 6, 8, 3, 3, {.groups = 2}},         {1, 700, 3, 3, 5, 3, 3, OPTIONS(.groups = 1)},
                       {6, 32, 7, 8, 64, 3, 3, {.padding = {1, 1}}}};
-    for (int i = 0; i < (small_tests() ? 1 : 7); i++) {
+    for (int i = 0; i < (test_small() ? 1 : 7); i++) {
         arrays a = make(all[i], true, 4);
         array b = whole_array(CLEF_SHAPE(all[i].o), 9, 50), want = swept(all[i], a, FORWARD, false), db = array_new(b.shape);
         int pixels = length(all[i], 0) * length(all[i], 1);
@@ -477,7 +477,7 @@ static void check_second_order(geometry g) {
 Test(conv2d, second_order) {
     if (few_kernels()) return;
     check_second_order((geometry){1, 2, 6, 5, 3, 3, 2, OPTIONS(.stride = {2, 1}, .padding = {1, 1})});
-    if (small_tests()) return;
+    if (test_small()) return;
     check_second_order((geometry){1, 3, 6, 5, 3, 3, 2, OPTIONS(.groups = 3, .stride = {2, 1}, .padding = {1, 1})});
 }
 
@@ -495,7 +495,7 @@ static void check_same_bits(geometry g) {
 
 Test(conv2d, same_bits_every_time) {
     if (few_kernels()) return;
-    if (small_tests()) {
+    if (test_small()) {
         check_same_bits((geometry){2, 5, 8, 8, 6, 3, 3, OPTIONS(.groups = 1)});
         return;
     }

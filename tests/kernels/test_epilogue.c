@@ -119,7 +119,7 @@ static int launches_of(clef_tensor *t) {
 
 static void check(const maker *m) {
     static const int each[] = {SCALE | ADD | RELU, GATE | LEAK, SCALE | GATE | RELU, SCALE, ADD, GATE, RELU};
-    size_t n = small_tests() ? 2 : sizeof each / sizeof *each, first = few_kernels() ? (size_t)(m - makers) % n : 0;
+    size_t n = test_small() ? 2 : sizeof each / sizeof *each, first = few_kernels() ? (size_t)(m - makers) % n : 0;
     if (few_kernels()) n = first + 1; /* one of the two, in turn */
     clef_tensor *plain = clef_keep(m->make(m, 1)), *extra = clef_keep(m->make(m, 11));
     int launches = launches_of(plain);
@@ -148,7 +148,7 @@ static void check(const maker *m) {
 
 static void check_some(int from, int to) {
     for (int i = from; i < to; i++)
-        if (!(makers[i].large && small_tests())) check(&makers[i]);
+        if (!(makers[i].large && test_small())) check(&makers[i]);
 }
 
 Test(epilogue, products) { check_some(0, PRODUCTS); }
@@ -183,7 +183,7 @@ static void check_norm(bool rms, int64_t rows, int64_t n, clef_dtype dtype, int 
 
 static void check_norms(bool rms) {
     static const clef_dtype each[] = {CLEF_F32, CLEF_F16, CLEF_BF16};
-    for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
+    for (int i = 0; i < (test_small() ? 1 : 3); i++) {
         check_norm(rms, 5, 21, each[i], SCALE | ADD | RELU);
         check_norm(rms, 7, 35, each[i], ADD | LEAK);
         check_norm(rms, 3, 64, each[i], GATE);

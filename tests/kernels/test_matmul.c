@@ -32,14 +32,14 @@ Test(matmul, odd_sizes_in_all_four_orders) {
     static const int64_t sizes[][3] = {{1, 1, 1},   {2, 3, 4},    {12, 32, 8},  {13, 33, 17},   {5, 7, 300}, {1, 65, 33},
                                        {4, 16, 50}, {25, 6, 129}, {64, 64, 64}, {100, 84, 120}, {3, 200, 1}, {97, 48, 5},
                                        {40, 1, 70}, {1, 1, 1000}, {61, 8, 3},   {36, 96, 1024}};
-    for (size_t i = 0; i < (small_tests() ? 4 : sizeof sizes / sizeof *sizes); i++)
+    for (size_t i = 0; i < (test_small() ? 4 : sizeof sizes / sizeof *sizes); i++)
         for (int order = 0; order < 4; order++)
             if (!few_kernels() || order == (int)i)
                 check_exact(sizes[i][0], sizes[i][1], sizes[i][2], order & 1, order & 2, CLEF_F32, 4);
 }
 
 Test(matmul, long_sums_are_cut_and_added) {
-    if (small_tests()) cr_skip_test("many shapes: not on a slow device (CLEF_TEST_SMALL)");
+    if (test_small()) cr_skip_test("many shapes: not on a slow device (CLEF_TEST_SMALL)");
     check_exact(30, 20, 20000, false, false, CLEF_F32, 4);
     check_exact(3, 5, 9999, true, true, CLEF_F32, 4);
     check_exact(50, 70, 9217, false, true, CLEF_F32, 4);
@@ -52,9 +52,9 @@ Test(matmul, long_sums_are_cut_and_added) {
 Test(matmul, many_rows_and_columns) {
     static const int64_t sizes[][3] = {{161, 205, 37}, {150, 70, 1037}, {192, 200, 516}, {169, 193, 3}};
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F16, CLEF_I32, CLEF_I64};
-    for (size_t i = 0; i < (small_tests() ? 1 : sizeof sizes / sizeof *sizes); i++)
+    for (size_t i = 0; i < (test_small() ? 1 : sizeof sizes / sizeof *sizes); i++)
         for (int order = 0; order < (fewest_kernels() ? 1 : few_kernels() ? 2 : 4); order++)
-            for (int d = 0; d < (small_tests() ? 1 : 4); d++)
+            for (int d = 0; d < (test_small() ? 1 : 4); d++)
                 check_exact(sizes[i][0], sizes[i][1], sizes[i][2], order & 1, order & 2, dtypes[d], 1);
 }
 
@@ -73,7 +73,7 @@ Test(matmul, deepbench_shapes) {
     FILE *f = shapes_file("deepbench_gemm.csv", some_shapes);
     char line[256];
     int rows = 0;
-    while (fgets(line, sizeof line, f) && (!small_tests() || rows < 2)) {
+    while (fgets(line, sizeof line, f) && (!test_small() || rows < 2)) {
         long m, n, k;
         int ta, tb;
         if (sscanf(line, "%*[^,],%ld,%ld,%ld,%d,%d", &m, &n, &k, &ta, &tb) != 5) continue;
@@ -81,13 +81,13 @@ Test(matmul, deepbench_shapes) {
         rows++;
     }
     fclose(f);
-    cr_assert(rows >= (small_tests() ? 1 : 20));
+    cr_assert(rows >= (test_small() ? 1 : 20));
 }
 
 Test(matmul, random_numbers_stay_within_bounds) {
     if (few_kernels()) return;
     static const int64_t sizes[][3] = {{33, 47, 29}, {64, 100, 1000}, {10, 84, 6000}};
-    for (size_t i = 0; i < (small_tests() ? 1 : 3); i++)
+    for (size_t i = 0; i < (test_small() ? 1 : 3); i++)
         for (int order = 0; order < 4; order++) {
             int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
             bool ta = order & 1, tb = order & 2;
@@ -101,9 +101,9 @@ Test(matmul, random_numbers_stay_within_bounds) {
 Test(matmul, half_types_and_integers_are_exact) {
     static const clef_dtype dtypes[] = {CLEF_F16, CLEF_BF16, CLEF_I32, CLEF_I64};
     for (int d = 0; d < 4; d++)
-        for (int order = 0; order < (small_tests() ? 1 : 4); order++) {
+        for (int order = 0; order < (test_small() ? 1 : 4); order++) {
             check_exact(13, 35, 30, order & 1, order & 2, dtypes[d], 2);
-            if (!small_tests()) check_exact(3, 7, 11, order & 1, order & 2, dtypes[d], 2);
+            if (!test_small()) check_exact(3, 7, 11, order & 1, order & 2, dtypes[d], 2);
         }
 }
 
@@ -156,7 +156,7 @@ static void check_batched(clef_shape a, clef_shape b, clef_shape y) { check_batc
 
 /* Long sums of a half type go in splits; rows a page apart are packed, and those of the last tile are not all there. */
 Test(matmul, batches_in_splits) {
-    if (small_tests()) cr_skip_test("long sums: not on a slow device (CLEF_TEST_SMALL)");
+    if (test_small()) cr_skip_test("long sums: not on a slow device (CLEF_TEST_SMALL)");
     check_batches(CLEF_SHAPE(3, 13, 5120), CLEF_SHAPE(3, 5120, 40), CLEF_SHAPE(3, 13, 40), CLEF_F16, 1);
 }
 
@@ -164,7 +164,7 @@ Test(matmul, leading_dimensions_broadcast) {
     check_batched(CLEF_SHAPE(3, 5, 7), CLEF_SHAPE(7, 9), CLEF_SHAPE(3, 5, 9));
     check_batched(CLEF_SHAPE(5, 7), CLEF_SHAPE(4, 7, 9), CLEF_SHAPE(4, 5, 9));
     check_batched(CLEF_SHAPE(2, 3, 5, 7), CLEF_SHAPE(2, 3, 7, 9), CLEF_SHAPE(2, 3, 5, 9));
-    if (small_tests()) return;
+    if (test_small()) return;
     check_batched(CLEF_SHAPE(2, 1, 5, 7), CLEF_SHAPE(1, 3, 7, 9), CLEF_SHAPE(2, 3, 5, 9));
     check_batched(CLEF_SHAPE(2, 1, 2, 13, 7), CLEF_SHAPE(1, 3, 1, 7, 35), CLEF_SHAPE(2, 3, 2, 13, 35));
     check_batched(CLEF_SHAPE(2, 1, 2, 1, 13, 7), CLEF_SHAPE(3, 1, 4, 7, 35), CLEF_SHAPE(2, 3, 2, 4, 13, 35));
@@ -230,7 +230,7 @@ Test(matmul, empty_operands_of_half_types) {
 Test(matmul, linear_adds_its_bias) {
     static const int64_t sizes[][3] = {{9, 10, 5}, {100, 120, 256}, {1, 84, 120}, {2, 10, 5000}, {17, 6, 3}};
     static const clef_dtype dtypes[] = {CLEF_F32, CLEF_F32, CLEF_F32, CLEF_F32, CLEF_F16};
-    for (int i = 0; i < (small_tests() ? 1 : 5); i++) {
+    for (int i = 0; i < (test_small() ? 1 : 5); i++) {
         int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
         array x = whole_array(CLEF_SHAPE(m, k), 1, 4), w = whole_array(CLEF_SHAPE(n, k), 2, 4),
               b = whole_array(CLEF_SHAPE(n), 3, 9);
@@ -301,10 +301,10 @@ Test(matmul, second_order) {
 
 Test(matmul, same_bits_every_time) {
     if (few_kernels()) return;
-    int64_t k = small_tests() ? 600 : 3000;
+    int64_t k = test_small() ? 600 : 3000;
     array a = noise_array(CLEF_SHAPE(50, k), 5), b = noise_array(CLEF_SHAPE(k, 7), 6);
     float *first = NULL;
-    for (int i = 0; i < (small_tests() ? 2 : 3); i++) {
+    for (int i = 0; i < (test_small() ? 2 : 3); i++) {
         float *v = values(multiply(a, false, b, false, CLEF_F32));
         if (first) cr_assert(memcmp(first, v, 350 * sizeof *v) == 0);
         else first = v;

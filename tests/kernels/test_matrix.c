@@ -49,7 +49,7 @@ static void check(int64_t m, int64_t n, int64_t k, int order, clef_dtype dtype) 
 
 Test(matrix, sizes_around_edges_in_all_orders) {
     static const int64_t sizes[] = {1, 7, 17, 31, 33, 65}, depths[] = {1, 15, 17, 33, 41};
-    if (small_tests()) {
+    if (test_small()) {
         check(17, 9, 17, 0, CLEF_F16);
         return;
     }
@@ -61,14 +61,14 @@ Test(matrix, sizes_around_edges_in_all_orders) {
 
 /* Whole eights in every direction, so that all loads are wide. */
 Test(matrix, wide_loads_in_all_orders) {
-    if (small_tests()) check(40, 24, 48, 1, CLEF_BF16);
+    if (test_small()) check(40, 24, 48, 1, CLEF_BF16);
     else
         for (int order = 0; order < 4; order++) check(136, 72, 104, order, CLEF_F16);
 }
 
 /* Large enough for the largest tiles of a device of eight units, and long and short sides for those between. */
 Test(matrix, every_shape_of_tile) {
-    if (small_tests()) return;
+    if (test_small()) return;
     check(515, 509, 37, 1, CLEF_F16);
     check(1027, 60, 37, 2, CLEF_F16);
     check(60, 1027, 37, 3, CLEF_F16);
@@ -110,8 +110,8 @@ Test(matrix, every_shape_gives_the_same_numbers) {
     static const int64_t depths[] = {8, 64, 200};
     const char *dir = open_tuned(CLEF_MATMUL_HIGHEST);
     const clef__knob *shapes = &clef__matrix_family.knob[CLEF__TILE_SHAPE];
-    for (int d = small_tests() ? 2 : 0; d < 3; d++)
-        for (int i = small_tests() ? 6 : 0; shapes->value[i]; i++) check_shape(shapes->value[i], depths[d], false, CLEF_F16);
+    for (int d = test_small() ? 2 : 0; d < 3; d++)
+        for (int i = test_small() ? 6 : 0; shapes->value[i]; i++) check_shape(shapes->value[i], depths[d], false, CLEF_F16);
     io_remove(dir);
 }
 
@@ -119,8 +119,8 @@ Test(matrix, every_shape_gives_the_same_numbers) {
 Test(matrix, tiles_in_stages) {
     static const int64_t size[][3] = {{128, 128, 16}, {132, 260, 8}, {260, 132, 72}, {4, 4, 1000}, {200, 36, 100}};
     const char *dir = open_tuned(CLEF_MATMUL_HIGHEST);
-    for (int i = small_tests() ? 4 : 0; i < 5; i++)
-        for (int way = 0; way < (small_tests() ? 1 : 4); way++) {
+    for (int i = test_small() ? 4 : 0; i < 5; i++)
+        for (int way = 0; way < (test_small() ? 1 : 4); way++) {
             int64_t m = size[i][0], n = size[i][1], k = size[i][2];
             bool ta = way & 1;
             clef__knobs knobs = {.value = {[CLEF__TILE_SHAPE] = 8, [CLEF__TILE_SPLITS] = 1 + way / 2}};
@@ -141,7 +141,7 @@ Test(matrix, tiles_in_stages) {
 }
 
 Test(matrix, long_sums_are_split) {
-    int64_t m = small_tests() ? 3 : 20, n = small_tests() ? 5 : 30, k = small_tests() ? 600 : 9001;
+    int64_t m = test_small() ? 3 : 20, n = test_small() ? 5 : 30, k = test_small() ? 600 : 9001;
     array a = whole_array(CLEF_SHAPE(m, k), 1, 1), b = whole_array(CLEF_SHAPE(k, n), 2, 1), y = array_new(CLEF_SHAPE(m, n));
     product(a.v, k, 1, b.v, n, 1, y.v, m, n, k, false);
     clef_tensor *c = clef_matmul(to_device(ctx, a, CLEF_F16), to_device(ctx, b, CLEF_F16));
@@ -152,7 +152,7 @@ Test(matrix, long_sums_are_split) {
 /* More of k in one split than depths are found at a time: planned for one compute unit, enough matrices that none is split. */
 Test(matrix, long_sums_in_one_split) {
     enum { Z = 16, M = 5, N = 9, K = 1101 };
-    if (small_tests()) cr_skip_test("sixteen long sums: not on a slow device (CLEF_TEST_SMALL)");
+    if (test_small()) cr_skip_test("sixteen long sums: not on a slow device (CLEF_TEST_SMALL)");
     clef_close(ctx);
     ctx = open_or_skip(&(clef_options){.seed = 1, .profile = "gpu", .sum_units = 1});
     array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 1), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 1),
@@ -168,7 +168,7 @@ Test(matrix, batches_biases_and_followers) {
     array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 4), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 4),
           y = array_new(CLEF_SHAPE(Z, M, N));
     for (int z = 0; z < Z; z++) product(a.v + z * M * K, K, 1, b.v + z * K * N, N, 1, y.v + z * M * N, M, N, K, false);
-    if (!small_tests()) expect_equal(clef_matmul(to_device(ctx, a, CLEF_F16), to_device(ctx, b, CLEF_F16)), y, "a batch");
+    if (!test_small()) expect_equal(clef_matmul(to_device(ctx, a, CLEF_F16), to_device(ctx, b, CLEF_F16)), y, "a batch");
     array x = whole_array(CLEF_SHAPE(M, K), 3, 4), w = whole_array(CLEF_SHAPE(N, K), 4, 4),
           bias = whole_array(CLEF_SHAPE(N), 5, 50);
     array sum = array_new(CLEF_SHAPE(M, N)), more = whole_array(sum.shape, 6, 20);
@@ -194,7 +194,7 @@ Test(matrix, windows_may_begin_anywhere) {
     product(a.v + ROW + 1, ROW, 1, b.v + ROW + 1, ROW, 1, y.v, M, N, K, false);
     for (int i = 0; i < M * N; i++) transposed.v[i % N * M + i / N] = y.v[i];
     expect_equal(clef_matmul(p, q), y, "a window");
-    if (!small_tests())
+    if (!test_small())
         expect_equal(clef_matmul(clef_transpose(q, 0, 1), clef_transpose(p, 0, 1)), transposed, "a window, transposed");
 }
 
@@ -203,7 +203,7 @@ static void check_convolution(clef_shape image, clef_shape filters, const clef_c
                               const char *what) {
     array x = whole_array(image, 1, 2), w = whole_array(filters, 2, 2), want[3];
     clef_matmul_precision precision = clef_get_matmul_precision(ctx);
-    int n = small_tests() ? 1 : 3;
+    int n = test_small() ? 1 : 3;
     for (int units = 0; units < 2; units++) {
         clef_dtype in_units = units ? dtype : CLEF_F32;
         clef_tensor *in[2] = {to_leaf(ctx, x, in_units), to_leaf(ctx, w, in_units)}, *result[3];
@@ -221,14 +221,14 @@ static void check_convolution(clef_shape image, clef_shape filters, const clef_c
 Test(matrix, convolutions) {
     check_convolution(CLEF_SHAPE(2, 8, 7, 6), CLEF_SHAPE(16, 8, 3, 3), &(clef_conv2d_options){.padding = {1, 1}}, CLEF_F16,
                       "3 x 3");
-    if (small_tests()) return;
+    if (test_small()) return;
     check_convolution(CLEF_SHAPE(2, 6, 9, 8), CLEF_SHAPE(10, 3, 3, 2),
                       &(clef_conv2d_options){.stride = {2, 1}, .dilation = {1, 2}, .groups = 2}, CLEF_F16, "groups");
 }
 
 Test(matrix, random_numbers_stay_within_bounds) {
     int64_t m = 33, n = 47, k = 3000;
-    if (small_tests()) return;
+    if (test_small()) return;
     array a = noise_array(CLEF_SHAPE(m, k), 3), b = noise_array(CLEF_SHAPE(k, n), 4), y = array_new(CLEF_SHAPE(m, n)),
           scale = array_new(y.shape);
     clef_tensor *p = clef_keep(to_device(ctx, a, CLEF_BF16)), *q = clef_keep(to_device(ctx, b, CLEF_BF16));
@@ -257,7 +257,7 @@ Test(matrix, not_where_types_differ_or_none_is_wanted) {
 /* ---- f32 in TF32 ---- */
 Test(tf32, sizes_around_edges_in_all_orders) {
     static const int64_t sizes[] = {1, 7, 17, 31, 33, 65}, depths[] = {1, 7, 9, 21, 41};
-    if (small_tests()) {
+    if (test_small()) {
         check(17, 9, 17, 0, CLEF_F32);
         return;
     }
@@ -268,7 +268,7 @@ Test(tf32, sizes_around_edges_in_all_orders) {
 
 /* Whole fours in every direction, but neither eights nor whole fragments along k. */
 Test(tf32, wide_loads_in_all_orders) {
-    if (small_tests()) check(40, 24, 44, 1, CLEF_F32);
+    if (test_small()) check(40, 24, 44, 1, CLEF_F32);
     else
         for (int order = 0; order < 4; order++) check(140, 68, 100, order, CLEF_F32);
 }
@@ -277,16 +277,16 @@ Test(tf32, every_shape_gives_the_same_numbers) {
     static const int64_t depths[] = {4, 32, 100};
     const char *dir = open_tuned(CLEF_MATMUL_HIGH);
     const clef__knob *shapes = &clef__tf32_family.knob[CLEF__TILE_SHAPE];
-    for (int d = small_tests() ? 2 : 0; d < 3; d++)
-        for (int i = small_tests() ? 6 : 0; shapes->value[i]; i++)
-            for (int crossed = 0; crossed < (small_tests() ? 1 : 2); crossed++)
+    for (int d = test_small() ? 2 : 0; d < 3; d++)
+        for (int i = test_small() ? 6 : 0; shapes->value[i]; i++)
+            for (int crossed = 0; crossed < (test_small() ? 1 : 2); crossed++)
                 check_shape(shapes->value[i], depths[d], crossed, CLEF_F32);
     io_remove(dir);
 }
 
 Test(tf32, batches_splits_and_convolutions) {
     enum { Z = 3, M = 19, N = 21, K = 27, LONG = 2003 };
-    if (small_tests()) return;
+    if (test_small()) return;
     array a = whole_array(CLEF_SHAPE(Z, M, K), 1, 4), b = whole_array(CLEF_SHAPE(Z, K, N), 2, 4),
           y = array_new(CLEF_SHAPE(Z, M, N));
     for (int z = 0; z < Z; z++) product(a.v + z * M * K, K, 1, b.v + z * K * N, N, 1, y.v + z * M * N, M, N, K, false);
@@ -494,7 +494,7 @@ Test(matrix, a_unit_has_to_multiply_rightly) {
     clef__device *device = clef__device_at(ctx, 0);
     cr_assert(clef__matrix_probe(device, "", CLEF_F16) && clef__matrix_probe(device, "", CLEF_BF16), "it does");
     clef__embedded_hook = changed;
-    for (size_t i = 0; i < sizeof broken / sizeof *broken - small_tests(); i++) { /* Oclgrind reports what does not compile */
+    for (size_t i = 0; i < sizeof broken / sizeof *broken - test_small(); i++) { /* Oclgrind reports what does not compile */
         from = broken[i][0], to = broken[i][1];
         cr_assert(strstr(clef__embedded("matrix_probe.cl"), to), "\"%s\" does not occur", from);
         cr_assert(!clef__matrix_probe(device, "", CLEF_F16), "\"%s\" passed", to);

@@ -116,7 +116,7 @@ static const geometry windows[] = {
 };
 
 /* All of them in f32; a window of each kind in the other dtypes, as each costs kernels to compile. */
-static bool chosen(size_t i, clef_dtype dtype) { return dtype == CLEF_F32 ? !small_tests() || i < 2 : i == 1 || i == 3; }
+static bool chosen(size_t i, clef_dtype dtype) { return dtype == CLEF_F32 ? !test_small() || i < 2 : i == 1 || i == 3; }
 
 Test(pool2d, maxima) {
     for (int d = 0; d < float_dtypes_here(ctx); d++)
@@ -137,7 +137,7 @@ Test(pool2d, averages) {
 
 Test(pool2d, adaptive_averages) {
     static const int sizes[][4] = {{7, 5, 3, 3}, {8, 8, 4, 2}, {3, 3, 5, 7}, {10, 7, 1, 1}, {6, 6, 6, 6}, {13, 11, 6, 4}};
-    for (size_t i = 0; i < (small_tests() ? 1 : 6); i++) {
+    for (size_t i = 0; i < (test_small() ? 1 : 6); i++) {
         geometry g = {2, i % 2 ? 3 : 18, sizes[i][0], sizes[i][1], 1, 1, {{0, 0}, {0, 0}, false}, sizes[i][2], sizes[i][3]};
         for (int d = 0; d < (i == 0 ? float_dtypes_here(ctx) : 1); d++) check_avg(g, float_dtypes[d]);
     }
@@ -172,7 +172,7 @@ Test(pool2d, nan_and_infinity) {
 Test(pool2d, maxima_of_whole_numbers) {
     static const clef_dtype dtypes[] = {CLEF_I32, CLEF_I64, CLEF_U8};
     geometry g = {1, 5, 6, 6, 3, 3, {{2, 2}, {1, 1}, false}, 0, 0};
-    for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
+    for (int i = 0; i < (test_small() ? 1 : 3); i++) {
         array x = whole_array(image_shape(g), 1, 30), dy = array_new(result_shape(g)), y = array_new(dy.shape),
               dx = array_new(x.shape);
         for (int j = 0; j < 180; j++) x.v[j] = fabs(x.v[j]);

@@ -102,7 +102,7 @@ Test(prologue, formulas_over_all_kinds_of_dimensions) {
     clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32), *y = whole(CLEF_SHAPE(A, B, C), 2, CLEF_F32);
     for (int i = 0; i < (fewest_kernels() ? 2 : few_kernels() ? 4 : 7); i++)
         check(&formulas[i % FORMULAS], SUM, dims[i], x, y, 0, "f32");
-    if (small_tests()) return;
+    if (test_small()) return;
     for (int f = 2; f < FORMULAS; f++) check(&formulas[f], LARGEST, f < 4 ? 4 : 1, x, y, 0, "f32");
     check(&formulas[3], MEAN, 7, x, y, 0, "f32");
 }
@@ -139,8 +139,8 @@ Test(prologue, operands_that_repeat) {
         clef_tensor *y = whole(each[i].shape, 2, CLEF_F32);
         clef_shape_format(each[i].shape, name, sizeof name);
         for (int k = 0; k < each[i].n_here; k++)
-            if (k < 1 || !small_tests()) check(&formulas[2], SUM, each[i].here[k], x, y, 0, name);
-        for (int k = 0; k < each[i].n_apart && !small_tests(); k++) check(&formulas[2], SUM, each[i].apart[k], x, y, 1, name);
+            if (k < 1 || !test_small()) check(&formulas[2], SUM, each[i].here[k], x, y, 0, name);
+        for (int k = 0; k < each[i].n_apart && !test_small(); k++) check(&formulas[2], SUM, each[i].apart[k], x, y, 1, name);
     }
     clef_tensor *half = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F16), *row = whole(CLEF_SHAPE(C), 2, CLEF_F16);
     check(&formulas[2], LARGEST, 4, half, row, 0, "f16");
@@ -192,7 +192,7 @@ Test(prologue, no_more_formulas_than_are_worth_it) {
     clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32), *plain = clef_keep(clef_sum(x, (const int[]){2}, 1, true)),
                 *sum[MANY];
     int launches = launches_of(plain);
-    if (small_tests()) return;
+    if (test_small()) return;
     for (int i = 0; i < MANY; i++) {
         clef_tensor *y = x;
         for (int k = 0; k <= i; k++) y = clef_neg(y);

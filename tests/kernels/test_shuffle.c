@@ -194,7 +194,7 @@ Test(shuffle, rows_end_where_they_end) {
         for (int i = 0; i < N; i++) dx.v[r * N + i] = exp(x.v[r * N + i] - all) - (i == 0);
     }
     clef_tensor *t = to_leaf(ctx, x, CLEF_F32), *d;
-    for (int turn = 0; turn < (small_tests() ? 2 : TURNS); turn++) {
+    for (int turn = 0; turn < (test_small() ? 2 : TURNS); turn++) {
         clef_tensor *loss = clef_cross_entropy(t, clef_from_host(ctx, CLEF_SHAPE(MANY), CLEF_I32, target),
                                                &(clef_loss_options){.reduction = CLEF_REDUCE_SUM});
         cr_assert_eq(clef_grad(loss, CLEF_NONE, &t, 1, false, &d), CLEF_OK, "%s", clef_error(ctx));

@@ -76,7 +76,7 @@ static void check(clef_shape shape, clef_shape kept, bool with, bool last, clef_
 Test(sums, over_all_but_the_channels) {
     static const int64_t sizes[][4] = {{2, 3, 4, 5},  {3, 17, 1, 2},  {2, 40, 3, 3},  {1, 1, 1, 1},
                                        {5, 16, 9, 7}, {33, 1, 3, 21}, {4, 70, 20, 20}};
-    for (size_t i = 0; i < (small_tests() ? 3 : sizeof sizes / sizeof *sizes); i++)
+    for (size_t i = 0; i < (test_small() ? 3 : sizeof sizes / sizeof *sizes); i++)
         for (int form = 0; form < 4; form++)
             check(CLEF_SHAPE(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]), CLEF_SHAPE(1, sizes[i][1], 1, 1), form & 1,
                   form & 2, CLEF_F32);
@@ -88,13 +88,13 @@ Test(sums, over_the_last_dimensions) {
         check(CLEF_SHAPE(3, 131), CLEF_SHAPE(3, 1), form, false, CLEF_F32); /* on a GPU a row by a work-group */
         check(CLEF_SHAPE(3, 2, 5, 7), CLEF_SHAPE(3, 2, 1, 1), form, false, CLEF_F32);
         check(CLEF_SHAPE(3, 4, 5, 7), CLEF_SHAPE(3, 1, 1, 1), form, true, CLEF_F32);
-        if (!small_tests()) check(CLEF_SHAPE(2, 30011), CLEF_SHAPE(2, 1), form, false, CLEF_F32);
+        if (!test_small()) check(CLEF_SHAPE(2, 30011), CLEF_SHAPE(2, 1), form, false, CLEF_F32);
     }
 }
 
 /* Lines longer than a strip, and more than go together. */
 Test(sums, over_long_lines) {
-    int64_t n = small_tests() ? 130 : 530, wide = small_tests() ? 515 : 2077;
+    int64_t n = test_small() ? 130 : 530, wide = test_small() ? 515 : 2077;
     array x = whole_array(CLEF_SHAPE(n, wide), 1, 4), sum = array_new(CLEF_SHAPE(wide)), most = array_new(CLEF_SHAPE(wide));
     for (int64_t c = 0; c < wide; c++) most.v[c] = x.v[c];
     for (int64_t i = 0; i < n * wide; i++) {
@@ -104,19 +104,19 @@ Test(sums, over_long_lines) {
     expect_equal(clef_sum(to_device(ctx, x, CLEF_F32), (int[]){0}, 1, false), sum, "sum of rows");
     expect_equal(clef_max(to_device(ctx, x, CLEF_F32), (int[]){0}, 1, false), most, "largest of rows");
     free(x.v), free(sum.v), free(most.v);
-    if (!small_tests())
+    if (!test_small())
         for (int with = 0; with < 2; with++) check(CLEF_SHAPE(n, wide), CLEF_SHAPE(1, wide), with, false, CLEF_F32);
 }
 
 /* Columns that a team shares on a GPU, of all widths about those that fit it, and too short, just as long and longer than it takes. */
 Test(sums, over_columns_of_any_size) {
     static const int64_t widths[] = {3, 33, 1, 2, 4, 5, 6, 7, 8, 9, 31, 130}, lines[] = {65, 16, 1000, 1, 2, 15, 63, 64, 257};
-    int n_widths = small_tests() ? 2 : 12, n_lines = small_tests() ? 2 : 9;
+    int n_widths = test_small() ? 2 : 12, n_lines = test_small() ? 2 : 9;
     for (int i = 0; i < n_widths * n_lines; i++) {
         int64_t inner = widths[i / n_lines], n = lines[i % n_lines], outer = i % 3 ? 1 : 2;
         check(CLEF_SHAPE(outer, n, inner), CLEF_SHAPE(outer, 1, inner), i & 1, false, CLEF_F32);
     }
-    if (!small_tests())
+    if (!test_small())
         for (int with = 0; with < 2; with++) {
             check(CLEF_SHAPE(57600, 6), CLEF_SHAPE(1, 6), with, false, CLEF_F32);
             check(CLEF_SHAPE(40, 5000), CLEF_SHAPE(1, 5000), with, false, CLEF_F32);
@@ -136,6 +136,19 @@ Test(sums, in_double_precision) {
     check(CLEF_SHAPE(2, 19, 4, 5), CLEF_SHAPE(1, 19, 1, 1), true, true, CLEF_F64);
     check(CLEF_SHAPE(5, 37), CLEF_SHAPE(5, 1), false, false, CLEF_F64);
     check(CLEF_SHAPE(70, 19), CLEF_SHAPE(1, 19), true, false, CLEF_F64);
+}
+
+/* What parts of a long column left is summed in one launch, of both. */
+Test(sums, both_are_joined_at_once) {
+    if (getenv("CLEF_EAGER")) cr_skip_test("counts the launches of a plan");
+    clef_shape shape = CLEF_SHAPE(57600, 6), kept = CLEF_SHAPE(1, 6);
+    clef_tensor *x = noise_tensor(ctx, shape, 1), *m = noise_tensor(ctx, kept, 2), *s0, *s1;
+    cr_assert_eq(clef_eval(x), CLEF_OK);
+    cr_assert_eq(clef_eval(m), CLEF_OK);
+    cr_assert(clef__pair_of_sums(NULL, x, m, &s0, &s1));
+    uint64_t before = clef_counters_get(ctx).launches;
+    cr_assert_eq(clef_eval(clef_concat((clef_tensor *[]){s0, s1}, 2, 0)), CLEF_OK);
+    cr_expect_leq(clef_counters_get(ctx).launches - before, 2 + 2, "the parts, their sums, and two copies");
 }
 
 /* What cannot be is an error line, never a write. */

@@ -24,7 +24,7 @@ static void check(int64_t m, int64_t n, int64_t k, int order, clef_dtype dtype, 
 
 Test(tile, sizes_around_edges_in_all_orders) {
     static const int64_t sizes[] = {1, 7, 63, 64, 65, 129}, depths[] = {1, 7, 16, 33, 64};
-    if (small_tests()) {
+    if (test_small()) {
         check(7, 33, 17, 0, CLEF_F32, 4);
         check(33, 8, 20, 1, CLEF_F32, 4);
         check(36, 7, 1, 2, CLEF_F32, 4);
@@ -40,14 +40,14 @@ Test(tile, sizes_around_edges_in_all_orders) {
 Test(tile, wide_loads_in_all_orders) {
     for (int order = 0; order < 4; order++) {
         check(40, 36, 20, order, CLEF_F32, 4);
-        if (!small_tests()) check(132, 68, 132, order, CLEF_F32, 4);
+        if (!test_small()) check(132, 68, 132, order, CLEF_F32, 4);
     }
 }
 
 /* Large enough for the largest tiles of a device of eight units, and long and short sides for those between. */
 Test(tile, every_shape_of_tile) {
     check(256, 128, 16, 0, CLEF_F32, 4);
-    if (small_tests()) return;
+    if (test_small()) return;
     check(515, 509, 37, 1, CLEF_F32, 4);
     check(2051, 60, 37, 2, CLEF_F32, 4);
     check(60, 2051, 37, 3, CLEF_F32, 4);
@@ -55,7 +55,7 @@ Test(tile, every_shape_of_tile) {
 
 Test(tile, long_sums_are_split) {
     check(3, 5, 600, 0, CLEF_F32, 4);
-    if (small_tests()) return;
+    if (test_small()) return;
     check(33, 17, 5003, 1, CLEF_F32, 4);
     check(70, 65, 20000, 0, CLEF_F32, 2);
     check(20, 30, 9001, 1, CLEF_F16, 1);
@@ -64,7 +64,7 @@ Test(tile, long_sums_are_split) {
 /* More of k in one split than depths are found at a time. */
 Test(tile, long_sums_in_one_split) {
     check(33, 21, 509, 0, CLEF_F32, 4);
-    if (small_tests()) return;
+    if (test_small()) return;
     for (int order = 1; order < 4; order++) check(37, 70, 509, order, CLEF_F32, 4);
 }
 
@@ -75,7 +75,7 @@ Test(tile, other_dtypes) {
     for (int d = 0; d < (f64 ? 5 : 4); d++) {
         check(13, 35, 30, d % 4, dtypes[d], 2);
         check(36, 40, 28, d % 4, dtypes[d], 2);
-        if (!small_tests()) check(67, 132, 34, d % 4, dtypes[d], 2);
+        if (!test_small()) check(67, 132, 34, d % 4, dtypes[d], 2);
     }
 }
 
@@ -115,7 +115,7 @@ Test(tile, windows_may_begin_anywhere) {
 }
 
 Test(tile, random_numbers_stay_within_bounds) {
-    int64_t m = 33, n = 47, k = small_tests() ? 29 : 6000;
+    int64_t m = 33, n = 47, k = test_small() ? 29 : 6000;
     array a = noise_array(CLEF_SHAPE(m, k), 3), b = noise_array(CLEF_SHAPE(k, n), 4), y = array_new(CLEF_SHAPE(m, n)),
           scale = array_new(y.shape);
     product(a.v, k, 1, b.v, n, 1, y.v, m, n, k, false);

@@ -34,7 +34,7 @@ static clef_tensor *whole(clef_shape shape, uint64_t salt) {
 
 /* Long enough for blocks and splits; edges in all directions; B as it lies and transposed; a bias. */
 static void products(clef_tensor *out[OUTPUTS]) {
-    int64_t m = small_tests() ? 9 : 45, n = small_tests() ? 13 : 83, k = small_tests() ? 21 : 2600;
+    int64_t m = test_small() ? 9 : 45, n = test_small() ? 13 : 83, k = test_small() ? 21 : 2600;
     clef_tensor *a = whole(CLEF_SHAPE(m, k), 1), *b = whole(CLEF_SHAPE(k, n), 2), *transposed = whole(CLEF_SHAPE(n, k), 3);
     out[0] = clef_matmul(a, b);
     out[1] = clef_linear(a, transposed, whole(CLEF_SHAPE(n), 4));
@@ -51,7 +51,7 @@ static void products_of_fours(clef_tensor *out[OUTPUTS]) {
 }
 
 static void convolutions(clef_tensor *out[OUTPUTS]) {
-    int64_t c = small_tests() ? 2 : 24, o = small_tests() ? 3 : 37, side = small_tests() ? 5 : 14;
+    int64_t c = test_small() ? 2 : 24, o = test_small() ? 3 : 37, side = test_small() ? 5 : 14;
     clef_tensor *x = clef_require_grad(clef_keep(whole(CLEF_SHAPE(2, c, side, side), 1)), true);
     clef_tensor *w = clef_require_grad(clef_keep(whole(CLEF_SHAPE(o, c, 5, 3), 2)), true);
     out[0] = clef_conv2d(x, w, CLEF_NONE, &(clef_conv2d_options){.padding = {2, 1}, .stride = {1, 2}});
@@ -81,14 +81,14 @@ static void try_all(work *make) {
     for (int i = 0; i < outputs(); i++) want[i] = from_device(out[i]);
     const char *profile = clef__device_profile(clef__device_at(ctx, 0))->name;
     int seeds = 0;
-    int wanted = few_kernels() ? 1 : small_tests() ? 2 : family->n_seeds;
+    int wanted = few_kernels() ? 1 : test_small() ? 2 : family->n_seeds;
     for (int i = 0; i < family->n_seeds && seeds < wanted; i++) {
         if (!strstr(family->seed[i].profiles, profile)) continue;
         expect_same(make, &family->seed[i].knobs, want);
         seeds++;
     }
-    cr_assert(seeds >= (few_kernels() ? 1 : small_tests() ? 2 : 8), "%d seeds for %s", seeds, profile);
-    for (int k = 0; k < family->n_knobs && !small_tests(); k++)
+    cr_assert(seeds >= (few_kernels() ? 1 : test_small() ? 2 : 8), "%d seeds for %s", seeds, profile);
+    for (int k = 0; k < family->n_knobs && !test_small(); k++)
         for (int i = 0; family->knob[k].value[i]; i++) {
             clef__knobs knobs = {0};
             knobs.value[k] = family->knob[k].value[i];
@@ -102,7 +102,7 @@ Test(tuned, products_are_the_same_numbers) {
     try_all(products);
 }
 Test(tuned, products_of_fours_are_the_same_numbers) {
-    if (small_tests() || family != &clef__tile_family) return; /* what has blocks 16 deep */
+    if (test_small() || family != &clef__tile_family) return; /* what has blocks 16 deep */
     clef_tensor *out[OUTPUTS];
     array want[OUTPUTS];
     products_of_fours(out);
@@ -123,7 +123,7 @@ Test(tuned, extremes_on_small_sizes) {
         clef__knobs knobs = {0};
         for (int k = 0; k < family->n_knobs; k++)
             for (int i = 0; family->knob[k].value[i] && (largest || i == 0); i++) knobs.value[k] = family->knob[k].value[i];
-        for (size_t i = 0; i < (small_tests() ? 2 : sizeof sizes / sizeof sizes[0]); i++) {
+        for (size_t i = 0; i < (test_small() ? 2 : sizeof sizes / sizeof sizes[0]); i++) {
             array a = whole_array(CLEF_SHAPE(sizes[i][0], sizes[i][2]), 1, 3),
                   b = whole_array(CLEF_SHAPE(sizes[i][2], sizes[i][1]), 2, 3);
             array want = from_device(clef_matmul(to_device(ctx, a, CLEF_F32), to_device(ctx, b, CLEF_F32)));

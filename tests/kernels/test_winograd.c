@@ -88,7 +88,7 @@ static const geometry small = {1, 32, 16, 15, 33, {1, 1}};
 
 Test(winograd, forward) {
     check_forward(small);
-    if (small_tests()) return;
+    if (test_small()) return;
     check_forward((geometry){2, 40, 14, 13, 64, {0, 1}});
     check_forward((geometry){3, 33, 11, 12, 70, {2, 0}});
     check_forward((geometry){2, 64, 14, 14, 64, {3, 4}});
@@ -97,7 +97,7 @@ Test(winograd, forward) {
 
 Test(winograd, by_image) {
     check_by_image(small);
-    if (small_tests()) return;
+    if (test_small()) return;
     check_by_image((geometry){2, 40, 14, 13, 64, {0, 1}});
     check_by_image((geometry){3, 33, 11, 12, 70, {2, 0}});
     check_by_image((geometry){2, 64, 14, 14, 64, {3, 4}});
@@ -134,7 +134,7 @@ static void expect_fourfold(clef_tensor *t, array want, array scale, int n, cons
 Test(winograd, error_within_four_times_a_plain_sum_s) {
     if (few_kernels()) return;
     geometry all[] = {small, {2, 64, 14, 14, 64, {1, 1}}, {4, 256, 8, 8, 40, {1, 1}}};
-    for (int i = 0; i < (small_tests() ? 1 : 3); i++) {
+    for (int i = 0; i < (test_small() ? 1 : 3); i++) {
         geometry g = all[i];
         array x = noise_array(x_shape(g), 1), w = noise_array(w_shape(g), 2), dy = noise_array(y_shape(g), 3);
         array y = array_new(y_shape(g)), dx = array_new(x_shape(g)), y_scale = array_new(y.shape), x_scale = array_new(dx.shape);

@@ -124,7 +124,8 @@ static float *trained(rule *make, int *launches, size_t *n) {
     return all;
 }
 
-/* Exactly `predicted` launches, and the bits that every op alone gives; also cut as for a GPU and in exact buffers. */
+/* Exactly `predicted` launches beside that of the large parameter, and the bits that every op alone gives; also cut as for a GPU, whose
+   memory moves that one while a launch begins, so that it shares one, and in exact buffers. */
 static void expect_bundled(rule *make, int predicted, const char *what) {
     const clef_options how[] = {{0}, {.profile = "gpu"}, {.debug_memory = true}, {0}};
     float *wanted = NULL;
@@ -135,7 +136,7 @@ static void expect_bundled(rule *make, int predicted, const char *what) {
         size_t n;
         float *got = trained(make, &launches, &n);
         if (wanted) {
-            cr_expect_eq(launches, predicted, "%s, way %d: %d launches", what, i, launches);
+            cr_expect_eq(launches, predicted + (i != 1), "%s, way %d: %d launches", what, i, launches);
             cr_expect(memcmp(got, wanted, n * sizeof *got) == 0, "%s, way %d: other bits", what, i);
             cr_expect_gt(bundles(), 0);
             free(got);
@@ -149,12 +150,12 @@ static void expect_bundled(rule *make, int predicted, const char *what) {
 }
 
 /* 1024 bytes of arguments: 24, and for each segment 2 · 8, 5 tensors of 16 and 2 numbers of 4, hence 9 of the 23 small parameters
-   in each launch; the large one is alone. */
-Test(optimizers, momentum_takes_few_launches) { expect_bundled(momentum, 3 + 1, "momentum"); }
+   in each launch. */
+Test(optimizers, momentum_takes_few_launches) { expect_bundled(momentum, 3, "momentum"); }
 /* 7 tensors, 6 numbers: 6. */
-Test(optimizers, adam_takes_few_launches) { expect_bundled(adam, 4 + 1, "adam"); }
+Test(optimizers, adam_takes_few_launches) { expect_bundled(adam, 4, "adam"); }
 /* The same text with numbers of their own: 7 of them. */
-Test(optimizers, groups_share_bundles) { expect_bundled(groups, 4 + 1, "adamw with groups"); }
+Test(optimizers, groups_share_bundles) { expect_bundled(groups, 4, "adamw with groups"); }
 
 /* ---- what may not go together ---- */
 

@@ -178,6 +178,27 @@ Test(fuse, shapes_and_devices_must_agree) {
     clef__grouping_free(&gr);
 }
 
+/* What a kernel made is read once by those that do not wait for each other. */
+Test(fuse, readers_of_one_value_share_a_group) {
+    world w;
+    begin(&w);
+    int x = LEAF(&w), y = LEAF(&w), s = NODE(&w, &op_sum, x), a = NODE(&w, &op_exp, s), k = NODE(&w, &op_sum, a);
+    int behind = NODE(&w, &op_add, s, k), beside = NODE(&w, &op_exp, NODE(&w, &op_add, s, y)), of_leaf = NODE(&w, &op_exp, y);
+    int few = add_node(&w, &op_sum, CLEF_SHAPE(1, 8), 1, (int[]){x}), wide = NODE(&w, &op_add, few, x),
+        wider = NODE(&w, &op_exp, few);
+    int out[] = {a, behind, beside, of_leaf, wide, wider};
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++) w.captured[out[i]].output = true;
+    clef__grouping gr = fuse(&w);
+    cr_expect_eq(clef__group_of(&gr, w.captured[a].group), clef__group_of(&gr, w.captured[beside].group));
+    cr_expect_neq(clef__group_of(&gr, w.captured[a].group), clef__group_of(&gr, w.captured[behind].group),
+                  "a kernel waits for the one");
+    cr_expect_neq(clef__group_of(&gr, w.captured[a].group), clef__group_of(&gr, w.captured[of_leaf].group));
+    cr_expect_neq(clef__group_of(&gr, w.captured[wide].group), clef__group_of(&gr, w.captured[wider].group),
+                  "they read few numbers");
+    check_order(&w, &gr);
+    clef__grouping_free(&gr);
+}
+
 Test(fuse, off_means_every_node_alone) {
     world w;
     begin(&w);
@@ -297,9 +318,15 @@ static int update_and_read(world *w) {
     return n == 2 ? NODE(w, &op_exp, 0) : n % 2 ? NODE(w, &op_sum, n - 1) : NODE(w, &op_update, n - 2, 1);
 }
 
+/* Many readers of one value, each read by a kernel. */
+static int readers_of_one(world *w) {
+    int n = w->g.n, half = many / 2;
+    return n == 2 ? NODE(w, &op_sum, 0) : n < half ? NODE(w, &op_add, 2, n % 2) : NODE(w, &op_sum, n - half + 3, n - 1);
+}
+
 Test(fuse, large_graphs_take_no_more_than_their_share) {
-    int (*const shapes[])(world *) = {add_first,    add_both,       exp_or_sum,     all_of_one,     ladder,
-                                      far_and_near, stack_of_views, early_and_late, update_and_read};
+    int (*const shapes[])(world *) = {add_first,    add_both,       exp_or_sum,     all_of_one,      ladder,
+                                      far_and_near, stack_of_views, early_and_late, update_and_read, readers_of_one};
     enum { SOME = 12500, TIMES = 8 };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int fused = 0; fused < 2; fused++) {

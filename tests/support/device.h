@@ -2,23 +2,12 @@
 #ifndef CLEF_TESTS_DEVICE_H
 #define CLEF_TESTS_DEVICE_H
 #include "clef.h"
+#include "support/small.h"
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A kernel or two of each kind: for other implementations of OpenCL, whose compilers take seconds for a kernel (CLEF_TEST_SMALL=2, 3). */
-static inline bool few_kernels(void) {
-    const char *v = getenv("CLEF_TEST_SMALL");
-    return v && (*v == '2' || *v == '3');
-}
-
-/* Of those a share: no second kernel that differs from a first one only in a type or an option (CLEF_TEST_SMALL=3). */
-static inline bool fewest_kernels(void) {
-    const char *v = getenv("CLEF_TEST_SMALL");
-    return v && *v == '3';
-}
 
 static inline clef_context *open_or_skip(const clef_options *options) {
     clef_context *ctx = clef_open(options);

@@ -5,12 +5,6 @@
 #include "support/device.h"
 #include <stdio.h>
 
-/* A few sizes only: for an interpreter of OpenCL that is a thousand times slower. */
-static inline bool small_tests(void) {
-    const char *v = getenv("CLEF_TEST_SMALL");
-    return v && *v && *v != '0';
-}
-
 /* Numbers beside the device, in double. */
 typedef struct array {
     clef_shape shape;

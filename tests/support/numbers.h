@@ -4,11 +4,6 @@
 #include "support/device.h"
 #include <stdio.h>
 
-static inline bool test_small(void) {
-    const char *small = getenv("CLEF_TEST_SMALL");
-    return small && *small && strcmp(small, "0") != 0;
-}
-
 static inline bool has_f64(clef_context *ctx) {
     clef_device_info info;
     return clef_context_device(ctx, 0, &info) && info.f64;

@@ -6,13 +6,14 @@
      - no path leaves one group and comes back to the other through a third (the merged kernel would wait for itself),
      - the kernel keeps within its limits of operands, steps and bytes of arguments.
    A group that is needed by one of its own consumers through a view stays apart: its value must lie in memory first.
+   When all have joined, groups that read the same value, of their shape, do as well: it is read once, and launched once.
 
    Every group has a level above those of all it depends on, so a path between two groups runs through levels between theirs.
    What lies there is searched up to a budget, so that the work grows with the size of the graph and no faster; a search that
    does not come to its end counts as a path. */
 #include "plan/passes/groups.h"
 
-enum { BUDGET = 2048 };
+enum { BUDGET = 2048, SIBLINGS = 8 /* how many users of a value away */ };
 
 /* Where most is needed: five numbers, and the outer dimensions; a constant; pointer, offset and strides of a tensor. */
 size_t clef__pointwise_bytes(clef_shape shape, int constants, int tensors) {
@@ -109,6 +110,10 @@ static bool lift(clef__grouping *gr, int low, int high) {
     return true;
 }
 
+static clef_shape shape_of(const clef__graph_view *g, const clef__grouping *gr, int group) {
+    return g->captured[gr->group[group].member[0]].out->shape;
+}
+
 /* Would a kernel of these two groups keep within its limits?  Its operands are distinct inputs, and results seen outside. */
 static bool fits_one_kernel(clef__graph_view *g, clef__grouping *gr, int a, int b) {
     int seen[CLEF__PW_OPERANDS], n = 0, constants = 0, stores = 0;
@@ -139,15 +144,15 @@ static bool fits_one_kernel(clef__graph_view *g, clef__grouping *gr, int a, int 
             const clef__captured *captured = &g->captured[both[k]->member[m]];
             stores += captured->output || captured->inner_uses < captured->uses;
         }
-    clef_shape shape = g->captured[both[0]->member[0]].out->shape;
+    clef_shape shape = shape_of(g, gr, a);
     return n + stores <= CLEF__PW_OPERANDS && clef__pointwise_bytes(shape, constants, n - constants + stores) <= CLEF__PW_BYTES;
 }
 
 static bool alike(const clef__graph_view *g, const clef__grouping *gr, int a, int b) {
     const clef__group *x = &gr->group[a], *y = &gr->group[b];
     if (x->kernel >= 0 || y->kernel >= 0 || x->n_members + y->n_members > CLEF__PW_STEPS) return false;
-    const clef__output *p = g->captured[x->member[0]].out, *q = g->captured[y->member[0]].out;
-    return p->device == q->device && clef_shape_equal(p->shape, q->shape);
+    bool beside = g->captured[x->member[0]].out->device == g->captured[y->member[0]].out->device;
+    return beside && clef_shape_equal(shape_of(g, gr, a), shape_of(g, gr, b));
 }
 
 /* Says yes only after both are on one level. */
@@ -220,6 +225,22 @@ static int find_store(clef__graph_view *g, clef__grouping *gr, int captured, cle
     return -1;
 }
 
+/* Only now, as a group that has a second one's values to store can no longer be computed where one of its own is read. */
+static bool join_siblings(clef__graph_view *g, clef__grouping *gr) {
+    for (int p = 0; p < gr->n; p++) {
+        const clef__group *maker = &gr->group[p];
+        if (maker->merged_into >= 0) continue;
+        clef_shape made = g->captured[maker->member[maker->n_members - 1]].out->shape;
+        for (int i = 0; i < maker->users.n; i++)
+            for (int k = i + 1; k < maker->users.n && k <= i + SIBLINGS; k++) {
+                int a = clef__group_of(gr, maker->users.edge[i].group), b = clef__group_of(gr, maker->users.edge[k].group);
+                if (a == b || a == p || b == p || !clef_shape_equal(made, shape_of(g, gr, a))) continue;
+                if (may_merge(g, gr, a, b) && !merge(gr, a, b)) return false;
+            }
+    }
+    return true;
+}
+
 static bool join_pointwise(clef__graph_view *g, clef__grouping *gr, int captured) {
     clef__epilogue_ops epilogue;
     int a = find_store(g, gr, captured, &epilogue), b = g->captured[captured].group;
@@ -262,6 +283,7 @@ clef_status clef__fuse(clef__graph_view *g, bool fuse, clef__grouping *gr) {
         if (ok && fuse && kind == CLEF__POINTWISE) ok = join_pointwise(g, gr, i);
         if (ok && fuse && kind == CLEF__KERNEL) ok = join_maker(g, gr, i);
     }
+    if (ok && fuse) ok = join_siblings(g, gr);
     return ok && clef__order(g, gr) ? CLEF_OK : CLEF_MEMORY;
 }
 void clef__grouping_free(clef__grouping *gr) {

@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-enum { MOST_BYTES = 256 << 10 /* the sum of every member's largest value */, SLOTS = 32 /* bits of a mark */ };
+enum { SLOTS = 32 /* bits of a mark */ };
 
 typedef struct kind {
     int launch; /* the first of this kind */
@@ -43,6 +43,7 @@ typedef struct chain {
 
 typedef struct bundles {
     const clef__plan *plan;
+    clef_context *ctx;
     chain *of;  /* launches */
     mark *mark; /* values */
     kind *kind;
@@ -75,6 +76,12 @@ static int room_of(const clef__launch *launch) {
     }
     int room = (CLEF__PW_BYTES - 8 * CLEF__PW_FIRST) / (16 + (constants * size + 7) / 8 * 8 + 16 * tensors);
     return room < CLEF__PW_SEGMENTS ? room : CLEF__PW_SEGMENTS;
+}
+
+/* The most of a bundle, the sum of every member's largest value: what memory moves while a launch begins. */
+static size_t most_bytes(const bundles *b, int device) {
+    const clef__profile *profile = clef__device_profile(clef__device_at(b->ctx, device));
+    return (size_t)(profile->launch_us * profile->gb_per_second * 1e3);
 }
 
 static size_t bytes_of(const clef__plan *plan, const clef__launch *launch) {
@@ -165,10 +172,10 @@ static bool sort_in(bundles *b, int i) {
         if (must_close >> s & 1) close_slot(b, s);
     if (!launch->covers || room_of(launch) < 2) return true;
     int k = b->of[i].kind = kind_of(b, i);
-    size_t bytes = bytes_of(b->plan, launch);
-    if (k < 0 || bytes > MOST_BYTES) return k >= 0;
+    size_t bytes = bytes_of(b->plan, launch), most = most_bytes(b, launch->device);
+    if (k < 0 || bytes > most) return k >= 0;
     int s = b->kind[k].slot;
-    if (s >= 0 && (b->slot[s].n == room_of(launch) || b->slot[s].bytes + bytes > MOST_BYTES || reads_taken(b, launch, s))) {
+    if (s >= 0 && (b->slot[s].n == room_of(launch) || b->slot[s].bytes + bytes > most || reads_taken(b, launch, s))) {
         close_slot(b, s);
         s = -1;
     }
@@ -228,7 +235,7 @@ static void rebuild(clef__recorder *rec, const bundles *b, int *place) {
 
 void clef__bundle(clef__recorder *rec) {
     clef__plan *plan = rec->plan;
-    bundles b = {.plan = plan};
+    bundles b = {.plan = plan, .ctx = rec->ctx};
     b.of = clef__alloc(((size_t)plan->n_launches + 1) * sizeof *b.of);
     b.mark = clef__calloc((size_t)plan->n_values + 1, sizeof *b.mark);
     int *place = clef__alloc(((size_t)plan->n_launches + 1) * sizeof *place);
