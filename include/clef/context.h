@@ -18,8 +18,8 @@
                         for another word
      CLEF_PROBE         file of clef-probe (see clef_device_events); 0 or empty: none; read when it is needed
      CLEF_ZERO_COPY     0: parts of one CPU copy values to each other, too (docs/devices.md); read when a plan is made
-     CLEF_PINNED        1 or 0: uploads go through memory that the driver has pinned, or do not; unset: where the device has memory of its
-                        own; read when it is needed
+     CLEF_PINNED        1 or 0: uploads go through memory that the driver has pinned, those of new tensors beside the kernels that run, or do
+                        not; unset: where the device has memory of its own; read when it is needed
      CLEF_PROFILE       device profile to force (a row of cl/profile.def)
      CLEF_EAGER=1       evaluate after every op
      CLEF_DEBUG=memory  exact-size buffers, none reused

@@ -39,7 +39,7 @@ static clef__output *upload(clef_context *ctx, clef_shape shape, clef_dtype dtyp
     if (bytes) {
         buffer = clef__buffer_new(clef__device_at(ctx, device), bytes);
         if (!buffer) return NULL;
-        if (clef__buffer_write(buffer, 0, data, bytes) != CLEF_OK) {
+        if (clef__buffer_fill(buffer, data, bytes) != CLEF_OK) {
             clef__buffer_release(buffer);
             return NULL;
         }

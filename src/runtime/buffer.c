@@ -61,7 +61,21 @@ static void renew(clef__buffer *b) {
     b->value = ++ctx->values;
 }
 
+static void forget_use(clef__buffer *b) {
+    if (b->last && clef__alive(b->device)) clReleaseEvent(b->last);
+    b->last = NULL;
+}
+
+/* So that who fills it beside the queue knows when. */
+static void mark_use(clef__buffer *b) {
+    forget_use(b);
+    b->used = true;
+    if (!clef__uploads_beside(b->device, b->size)) return;
+    if (clEnqueueMarkerWithWaitList(b->device->queue, 0, NULL, &b->last) != CL_SUCCESS) b->last = NULL;
+}
+
 static void give_back(clef__buffer *b) {
+    forget_use(b);
     if (clef__alive(b->device)) clReleaseMemObject(b->memory);
     clef__free(b);
 }
@@ -210,6 +224,7 @@ void clef__buffer_release(clef__buffer *b) {
         give_back(b);
         return;
     }
+    mark_use(b);
     size_t size;
     int c = class_of(b->size, &size);
     /* One that was cut short of its class (by the device's limit) goes to the end, where only a fitting request

@@ -4,7 +4,7 @@
    which copies run while it computes, and a third for visits of the host (visit.c).  The first two are in order, and visits come one after
    the other; what connects the three is said with events by who runs a plan (plan/run/issue.c).  Between plans a device's compute queue has waited for all that other queues did to its memory, copies in
    second queues and kernels of other devices that read it, so nobody else has to know of these. */
-#include "runtime/runtime_internal.h"
+#include "runtime/probe.h"
 #include <string.h>
 
 cl_command_queue clef__queue_new(const clef__device *device, cl_command_queue_properties also, cl_int *code) {
@@ -15,6 +15,15 @@ cl_command_queue clef__queue_beside(clef__device *device, cl_int *code) {
     *code = CL_SUCCESS;
     if (!device->beside) device->beside = clef__queue_new(device, 0, code);
     return device->beside;
+}
+
+bool clef__queues_meet(clef__device *device) {
+    if (!device->meet_asked) {
+        const clef__found found = {.id = device->id, .info = device->info, .divided = device->divided};
+        device->meet = clef__probe_events(device->ctx, &found, &found, true) == CLEF_VERDICT_YES;
+        device->meet_asked = true;
+    }
+    return device->meet;
 }
 
 bool clef__devices_joined(const clef__device *a, const clef__device *b) {

@@ -153,6 +153,9 @@ void clef__on_memory(clef_context *ctx, void (*gone)(clef_context *ctx, uint64_t
 void *clef__buffer_mem(const clef__buffer *buffer); /* its cl_mem */
 /* Non-blocking: host bytes are staged before it returns. */
 clef_status clef__buffer_write(clef__buffer *buffer, size_t offset, const void *host, size_t bytes);
+/* The same into a buffer that nothing has used since clef__buffer_new: where the device has memory of its own, while kernels run that were
+   queued before; what is queued later waits. */
+clef_status clef__buffer_fill(clef__buffer *buffer, const void *host, size_t bytes);
 clef_status clef__buffer_read(clef__buffer *buffer, size_t offset, void *host, size_t bytes); /* waits */
 clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *from, size_t from_offset,
                               size_t bytes); /* also between devices (through the host if need be) */

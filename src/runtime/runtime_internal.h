@@ -94,6 +94,8 @@ struct clef__buffer {
     bool pinned;                   /* the program may look into it: never pooled */
     uint64_t value;                /* of what lies in it: no other value of the context has or had it */
     bool derived;                  /* something was made from that (clef__on_memory) */
+    bool used;                     /* by anything since it was made */
+    cl_event last;                 /* behind all that used it until it was given back; NULL: not known, or nothing did */
     clef__buffer *previous, *next; /* in the pool's list of live buffers, or (next) in its class's free list */
 };
 typedef struct clef__pool {
@@ -108,8 +110,9 @@ cl_mem clef__pages_buffer(clef__device *device, size_t size);
 /* Gives cached memory back to the driver; returns the bytes. */
 uint64_t clef__pool_trim(clef__device *device);
 
-/* Does the device compute in the host's own memory (events.c)? */
+/* events.c: does the device compute in the host's own memory?  Do queues of it wait for each other's events, as clef-probe found? */
 bool clef__has_memory_of_host(const clef__device *device);
+bool clef__queues_meet(clef__device *device);
 
 /* ---- uploads (transfer.c) ---- */
 typedef struct clef__stage {
@@ -129,6 +132,8 @@ typedef struct clef__staging {
     cl_command_queue queue; /* of their own, in which they are mapped and let go of; NULL until one is pinned */
 } clef__staging;
 void clef__staging_close(clef__device *device);
+/* Do so many bytes for a buffer that nothing uses go up while kernels run? */
+bool clef__uploads_beside(clef__device *device, size_t bytes);
 /* A stage of at least so many bytes, NULL when there is none to be had; sent off until the events are over that it takes over, `filled`
    and `done`; given back. */
 clef__stage *clef__stage_take(clef__device *device, size_t bytes);
@@ -373,6 +378,7 @@ struct clef__device {
     cl_command_queue visits;        /* NULL until the host visited it (visit.c); */
     cl_event *unmapped;             /* the last visit is over with these */
     int n_unmapped;
+    bool meet_asked, meet;       /* events.c */
     bool gates_asked, has_gates; /* visit.c */
     bool unsettled;              /* copies or reads may still run that nobody waits for (clef__settle) */
     clef__waits waits;

@@ -6,7 +6,8 @@
 
    Where the device has memory of its own, stages are memory that the driver has pinned: it is read by the device itself while the
    host goes on, where other memory is copied once more by the driver's thread.  There large writes go in pieces, and wait only where more is
-   flying than may. */
+   flying than may.  What fills a buffer that nothing uses goes through the second queue, so that a batch is brought while the kernels
+   of the step before run; the compute queue waits for it. */
 #include "runtime/runtime_internal.h"
 #include <string.h>
 
@@ -186,27 +187,32 @@ static clef_status write_small(clef__buffer *b, size_t offset, const void *host,
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "write: %zu bytes", bytes);
 }
 
-static clef_status write_staged(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
+/* Through a stage of its own.  In the second queue, which it then hurries on, behind `after` (NULL: nothing), or in the compute queue. */
+static clef_status write_staged(clef__buffer *b, size_t offset, const void *host, size_t bytes, bool beside, cl_event after) {
     clef__device *device = b->device;
+    cl_command_queue queue = beside ? device->beside : device->queue;
     clef__stage *s = clef__stage_take(device, bytes);
     if (!s) return write_blocking(b, offset, host, bytes);
     memcpy(s->bytes, host, bytes);
     cl_event done = NULL;
-    cl_int code = clEnqueueWriteBuffer(device->queue, b->memory, CL_FALSE, offset, bytes, s->bytes, 0, NULL, &done);
+    cl_int code =
+        clEnqueueWriteBuffer(queue, b->memory, CL_FALSE, offset, bytes, s->bytes, after != NULL, after ? &after : NULL, &done);
     if (code != CL_SUCCESS) {
         make_idle(device, s);
         return clef__fail_cl(device, code, "write: %zu bytes", bytes);
     }
-    if (device->ctx->trace && clRetainEvent(done) == CL_SUCCESS) clef__trace_event(device, "write", done);
+    if (device->ctx->trace && clRetainEvent(done) == CL_SUCCESS)
+        (beside ? clef__trace_beside : clef__trace_event)(device, "write", done);
     clef__stage_fly(device, s, done);
+    if (beside) clFlush(queue);
     return CLEF_OK;
 }
 
-static clef_status write_pieces(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
+static clef_status write_pieces(clef__buffer *b, size_t offset, const void *host, size_t bytes, bool beside, cl_event after) {
     clef_status status = CLEF_OK;
-    for (size_t at = 0, piece = PIECE; at < bytes && status == CLEF_OK; at += piece) {
+    for (size_t at = 0, piece = bytes < DIRECT ? bytes : PIECE; at < bytes && status == CLEF_OK; at += piece) {
         if (piece > bytes - at) piece = bytes - at;
-        status = write_staged(b, offset + at, (const unsigned char *)host + at, piece);
+        status = write_staged(b, offset + at, (const unsigned char *)host + at, piece, beside, after);
     }
     return status;
 }
@@ -222,8 +228,40 @@ clef_status clef__buffer_write(clef__buffer *b, size_t offset, const void *host,
     if (status != CLEF_OK) return status;
     if (!inside(b, offset, bytes, "write")) return CLEF_INVALID;
     if (bytes == 0) return CLEF_OK;
-    if (bytes >= DIRECT) return pins(b->device) ? write_pieces(b, offset, host, bytes) : write_blocking(b, offset, host, bytes);
-    return bytes <= SMALL ? write_small(b, offset, host, bytes) : write_staged(b, offset, host, bytes);
+    if (bytes <= SMALL) return write_small(b, offset, host, bytes);
+    if (bytes >= DIRECT && !pins(b->device)) return write_blocking(b, offset, host, bytes);
+    return write_pieces(b, offset, host, bytes, false, NULL);
+}
+
+bool clef__uploads_beside(clef__device *device, size_t bytes) {
+    return bytes > SMALL && clef__alive(device) && pins(device) && clef__queues_meet(device);
+}
+
+/* Whatever is queued for the device from now on waits until its second queue has done what it was given. */
+static clef_status wait_beside(clef__device *device) {
+    cl_event done = NULL;
+    cl_int code = clEnqueueMarkerWithWaitList(device->beside, 0, NULL, &done);
+    if (code == CL_SUCCESS) code = clFlush(device->beside);
+    if (code == CL_SUCCESS) code = clEnqueueBarrierWithWaitList(device->queue, 1, &done, NULL);
+    if (done) clReleaseEvent(done);
+    if (code != CL_SUCCESS) clef__queue_wait(device->beside);
+    return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for a write");
+}
+
+clef_status clef__buffer_fill(clef__buffer *b, const void *host, size_t bytes) {
+    clef__device *device = b->device;
+    bool known = !b->used || b->last;
+    cl_int code;
+    if (!known || !clef__uploads_beside(device, bytes) || bytes > b->size) return clef__buffer_write(b, 0, host, bytes);
+    clef_status status = clef__ready(device);
+    if (status != CLEF_OK) return status;
+    clef__queue_beside(device, &code);
+    if (code == CL_SUCCESS && b->last) code = clFlush(device->queue); /* other queues may only wait for what is on its way */
+    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "write: %zu bytes", bytes);
+    status = write_pieces(b, 0, host, bytes, true, b->last);
+    b->used = true;
+    clef_status joined = wait_beside(device);
+    return status == CLEF_OK ? joined : status;
 }
 
 clef_status clef__buffer_read(clef__buffer *b, size_t offset, void *host, size_t bytes) {

@@ -7,14 +7,13 @@
    That queue is out of order where the device has such queues, and events say what waits for what: one visit for the one before it.  In order each map
    would only begin when the one before it was over, and some drivers do one command at a time, kernels of the compute queue in turn: of a visit
    to twenty tensors the last was mapped twenty kernels later. */
-#include "runtime/probe.h"
+#include "runtime/runtime_internal.h"
 #include <string.h>
 
 bool clef__device_has_gates(clef__device *device) {
     if (!device->gates_asked) {
-        const clef__found found = {.id = device->id, .info = device->info, .divided = device->divided};
-        device->has_gates = clef__probe_events(device->ctx, &found, &found, true) == CLEF_VERDICT_YES &&
-                            clef_device_user_events(device->ctx, device->info.index, true) == CLEF_VERDICT_YES;
+        device->has_gates =
+            clef__queues_meet(device) && clef_device_user_events(device->ctx, device->info.index, true) == CLEF_VERDICT_YES;
         device->gates_asked = true;
     }
     return device->has_gates;

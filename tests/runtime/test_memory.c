@@ -144,6 +144,49 @@ Test(stages, pinned) {
     teardown();
 }
 
+static bool all_are(const unsigned char *bytes, size_t n, int value) {
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i] != (unsigned char)value) return false;
+    return true;
+}
+
+/* What fills a new buffer goes beside the compute queue: not before the last that was queued for its memory, which others had, has run,
+   and before all that is queued behind it. */
+Test(stages, filled_beside_kernels) {
+    enum { BYTES = 48 << 20, TIMES = 6 };
+    setenv("CLEF_PINNED", "1", 1);
+    setup();
+    if (!clef__queues_meet(device)) cr_skip_test("queues of this device do not wait for each other, or clef-probe is missing");
+    static const size_t sizes[] = {BYTES, 3 << 20, (1 << 16) + 1, 1 << 16};
+    unsigned char *bytes = malloc(BYTES);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        clef__buffer *busy = clef__buffer_new(device, BYTES), *kept[TIMES];
+        uint64_t memory = 0;
+        for (int i = 0; i < TIMES; i++) {
+            clef__buffer *b = clef__buffer_new(device, sizes[s]);
+            cr_assert(b && busy && (kept[i] = clef__buffer_new(device, sizes[s])));
+            if (i) cr_assert_eq(clef__buffer_id(b), memory, "the memory of the one before is used again");
+            memory = clef__buffer_id(b);
+            memset(bytes, i + 1, sizes[s]);
+            cr_assert_eq(clef__buffer_fill(b, bytes, sizes[s]), CLEF_OK);
+            memset(bytes, 0, sizes[s]);
+            cr_assert(clEnqueueFillBuffer(device->queue, busy->memory, &(unsigned char){3}, 1, 0, BYTES, 0, NULL, NULL) ==
+                      CL_SUCCESS);
+            cr_assert_eq(clef__buffer_copy(kept[i], 0, b, 0, sizes[s]), CLEF_OK);
+            clef__buffer_release(b);
+        }
+        for (int i = 0; i < TIMES; i++) {
+            cr_assert_eq(clef__buffer_read(kept[i], 0, bytes, sizes[s]), CLEF_OK);
+            cr_assert(all_are(bytes, sizes[s], i + 1), "%zu bytes, %d", sizes[s], i);
+            clef__buffer_release(kept[i]);
+        }
+        clef__buffer_release(busy);
+    }
+    cr_assert_not_null(device->beside);
+    free(bytes);
+    teardown();
+}
+
 /* Large writes into a buffer, wherever they begin. */
 Test(stages, pinned_at_an_offset) {
     enum { BYTES = 1 << 25, AT = 12345 };
