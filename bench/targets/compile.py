@@ -243,11 +243,11 @@ CLASSES = {  # name: (NVIDIA, AMD), tried in this order; the rest is "other"
     "fma": (r"FFMA|HFMA2|DFMA", r"v_(pk_)?(fma|fmac|mac|mad)_(f32|f16|f64|mix)|v_fmac|v_mac"), "matrix": (r"HMMA|IMMA|BMMA", r"v_mfma|v_wmma"),
     "local128": (r"LDS\.(\w+\.)*128|LDSM\.(\w+\.)*4", r"ds_read_b128|ds_read2_b64|ds_load_b128|ds_load_2addr_b64"),
     "load128": (r"LDG\.E\.(\w+\.)*128", r"(global|flat|buffer)_load_dwordx4"),
-    "load": (r"LDG|LDS|LD\.|LDC|LDSM", r"(global|flat|buffer)_load|ds_(read|load)|s_(buffer_)?load"),
+    "copy": (r"LDGSTS", r"(?!)"), "load": (r"LDG(?!DEP)|LDS|LD\.|LDC|LDSM", r"(global|flat|buffer)_load|ds_(read|load)|s_(buffer_)?load"),
     "store": (r"STG|STS|ST\.", r"(global|flat|buffer)_store|ds_(write|store)"),
     "float": (r"FADD|FMUL|FSEL|FMNMX|MUFU|FSETP|HADD|HMUL|DADD|DMUL", r"v_(add|sub|mul|max|min|cmp\w*|exp|log|rcp|sqrt|rsq)_(f32|f16|f64)|v_cndmask"),
     "convert": (r"F2F|I2F|F2I|F2FP", r"v_cvt"), "wide_divide": (r"CALL", r"s_swappc|v_div_"),
-    "sync": (r"BAR|DEPBAR|MEMBAR", r"s_barrier|s_waitcnt"), "branch": (r"BRA|BSYNC|BSSY|EXIT|WARPSYNC", r"s_c?branch|s_endpgm")}
+    "sync": (r"BAR|DEPBAR|LDGDEPBAR|MEMBAR", r"s_barrier|s_waitcnt"), "branch": (r"BRA|BSYNC|BSSY|EXIT|WARPSYNC", r"s_c?branch|s_endpgm")}
 
 
 def opcode_of(line, kind):
@@ -265,9 +265,31 @@ def classify(opcode, kind):
     return "integer" if re.match(r"IMAD|IADD|ISETP|LEA|LOP|SHF|UIADD|UIMAD|ULEA|USHF|MOV|UMOV|IABS|SEL|PRMT|v_(add|sub|mul|mad|lshl|lshr|ash|and|or|mov|bfe)|s_", opcode) else "other"
 
 
+MULTIPLY, WIDE = {"fma", "matrix"}, {"copy", "load128"}
+
+
+def way_through(code, jumps, first, last):
+    """What a run from first to last issues.  Of all ways the one that multiplies most, then the one that fetches most in one go, then the
+    shortest: what stands there for edges, and for operands that are not aligned, is jumped over."""
+    best = {last: ((0, 0, 0), None)}
+    for i in range(last - 1, first - 1, -1):
+        target, always = jumps.get(i, (None, False))
+        then = [t for t in ([] if always else [i + 1]) + ([target] if target and i < target <= last else []) if t in best]
+        if then:
+            t = max(then, key=lambda t: best[t][0])
+            more, wide, length = best[t][0]
+            best[i] = ((more + (code[i] in MULTIPLY), wide + (code[i] in WIDE), length - 1), t)
+    way, i = [], first if first in best else None
+    while i is not None:
+        way.append(code[i])
+        i = best[i][1]
+    return way
+
+
 def read_code(lines, kind):
-    """Counts of the whole kernel, of its main loop and of the loop around that: {"code": {...}, "loop": {...}, "around": {...}}."""
-    labels, code, back = {}, [], []
+    """Counts of the whole kernel, and of what is issued in its main loop and in the loop around that: {"code": {...}, "loop": {...},
+    "around": {...}}."""
+    labels, code, names = {}, [], {}
     for line in lines:
         label = re.match(r"\s*(\.?L?[\w.]+):", line)
         if label:
@@ -275,15 +297,16 @@ def read_code(lines, kind):
         opcode = opcode_of(line, kind)
         if not opcode:
             continue
-        jump = re.search(r"`\((\.\w+)\)|\s(\.LBB\w+)", line)
-        target = jump and (jump.group(1) or jump.group(2))
-        if target in labels:
-            back.append((labels[target], len(code)))
+        jump = re.match(r"BRA|s_c?branch", opcode) and re.search(r"`\((\.\w+)\)|\s(\.LBB\w+)", line)
+        if jump:
+            names[len(code)] = (jump.group(1) or jump.group(2), opcode == "s_branch" or (kind == NVIDIA and "@" not in line))
         code.append(classify(opcode, kind))
-    best = max(innermost(back), key=lambda b: sum(c in ("fma", "matrix") for c in code[b[0] : b[1] + 1]), default=None)
+    jumps = {i: (labels.get(name), always) for i, (name, always) in names.items()}
+    back = [(target, i) for i, (target, _) in jumps.items() if target is not None and target <= i]
+    best = max(innermost(back), key=lambda b: sum(c in MULTIPLY for c in code[b[0] : b[1] + 1]), default=None)
     tally = lambda part: {name: part.count(name) for name in sorted(set(part))}
     outer = best and min((b for b in back if b != best and b[0] <= best[0] and b[1] >= best[1]), key=lambda b: b[1] - b[0], default=None)
-    return {name: tally(code[b[0] : b[1] + 1]) if b else {} for name, b in (("code", (0, len(code))), ("loop", best), ("around", outer))}
+    return {"code": tally(code), **{name: tally(way_through(code, jumps, *b)) if b else {} for name, b in (("loop", best), ("around", outer))}}
 
 
 # ---- many, each once ----
