@@ -25,6 +25,9 @@ has "$work/out/report.html" 'A  a100, predicted'
 has "$work/out/report.json" '{"test":"test_reduce","profile":"own","code":0'
 has "$work/out/report.html" '<h2>Rooflines</h2>'
 grep -q 'src=\|href=' "$work/out/report.html" && fail "the page wants something else"
+# A CPU gets the form for a rehearsal, unless told otherwise.
+sh ./gpu.sh "$work/form" --parts machine | grep -q '^form: small$' || fail "another form for a CPU"
+sh ./gpu.sh "$work/form" --parts machine --full | grep -q '^form: full$' || fail "--full is not heard"
 # A device that is not there and a test that is not there.
 rm bin/test_reduce
 CLEF_DEVICE=99 sh ./gpu.sh "$work/bad" --quick --parts devices,kernels,digits || fail "it stopped at a failure"
