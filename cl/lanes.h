@@ -106,6 +106,23 @@
 #endif
 #define LEADS (MEMBER == 0) /* who stores what there is once of a row */
 
+/* HELD: so many elements of a row, 4, 8, 16 or 32, a member of a team holds in variables, so that a row comes from memory once and is looked
+   at as often as wanted; 0: rows of any length, read again.  EACH_HELD(X): X(k) for each of them, element PLACE(k) where it HAS(k).  By names, as
+   rusticl loses what is written into unrolled private arrays. */
+#ifndef HELD
+#define HELD 0
+#endif
+#if HELD
+#define PLACE(k) (MEMBER + (k) * TEAM)
+#define HAS(k) (PLACE(k) < n)
+#define HELD_FROM(X, a, b, c, d) X(a) X(b) X(c) X(d)
+#define HELD_4(X) HELD_FROM(X, 0, 1, 2, 3)
+#define HELD_8(X) HELD_4(X) HELD_FROM(X, 4, 5, 6, 7)
+#define HELD_16(X) HELD_8(X) HELD_FROM(X, 8, 9, 10, 11) HELD_FROM(X, 12, 13, 14, 15)
+#define HELD_32(X) HELD_16(X) HELD_FROM(X, 16, 17, 18, 19) HELD_FROM(X, 20, 21, 22, 23) HELD_FROM(X, 24, 25, 26, 27) HELD_FROM(X, 28, 29, 30, 31)
+#define EACH_HELD(X) CAT(HELD_, HELD)(X)
+#endif
+
 /* ---- columns of a team ----
    A team may share `across` columns of [n, inner] (a power of two, at most TEAM): so many members stand side by side, one column each,
    and the others below them; line r is for those in row r modulo DOWN(across).  OF_COLUMN(name, across, v) joins what the members of

@@ -1,6 +1,7 @@
 /* softmax.cl — softmax and log-softmax of x [outer, n, inner] over n, cross-entropy, and their gradients.
 
-   rows: inner = 1, W lanes along n; a row comes from memory once and is read again from the cache.
+   rows: inner = 1, W lanes along n; a row comes from memory once, and is held by the members of a team (HELD, lanes.h) or read again from
+   the cache.
    columns: a work-item goes down a block of them, eight lines at a time, with what it knows of each column in the first-level
    cache; then up again with the results, while the last of the lines are still in some cache.  Long ones go in three launches.
    Columns that a team shares: softmax_teams.cl.
@@ -8,7 +9,8 @@
    Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes.
    STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers.  PAST: long columns' results are whole
    vectors of what they are computed in, and more than any cache holds.  TEAM: lanes.h.
-   Checked with: LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1; W=1 TEAM=64; LOG=1 W=1 TEAM=256 SUBGROUP=32. */
+   Checked with: LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1; W=1 TEAM=64; LOG=1 W=1 TEAM=256 SUBGROUP=32;
+   W=1 TEAM=64 HELD=4; LOG=1 W=1 TEAM=256 SUBGROUP=32 HELD=32. */
 #ifndef DT
 #define DT f32
 #endif
@@ -46,12 +48,35 @@
 #define EXACT_f64 1
 #define EXACT CAT(EXACT_, DT)
 
-DEFINE_FOLD(lanes_max, LARGER)
-DEFINE_FOLD(lanes_sum, PLUS)
 DEFINE_TEAM_FOLD(max, LARGER)
 DEFINE_TEAM_FOLD(sum, PLUS)
 
 /* ---- rows ---- */
+
+#if HELD
+/* Elements that are not there count as -inf. */
+#define HOLD_X(k) A x##k = HAS(k) ? LOAD(DT, 1, x, PLACE(k)) : (A)(-INFINITY);
+#define RAISE(k) top = LARGER(top, x##k);
+#define ADD_EXPONENTIAL(k) sum += EXP(1, x##k - top);
+#define KEEP_EXPONENTIAL(k)                                                                      \
+    x##k = EXP(1, x##k - top);                                                                   \
+    sum += x##k;
+/* top: of the row, which stands in the variables then. */
+#define HOLD_ROW                                                                                 \
+    A top = (A)(-INFINITY), sum = 0;                                                             \
+    EACH_HELD(HOLD_X)                                                                            \
+    EACH_HELD(RAISE)                                                                             \
+    top = OF_TEAM(max, top);
+#if LOG
+#define SUM_UP ADD_EXPONENTIAL
+#define PUT_HELD(k) if (HAS(k)) STORE(DT, 1, y, PLACE(k), x##k - top - s);
+#else
+#define SUM_UP KEEP_EXPONENTIAL
+#define PUT_HELD(k) if (HAS(k)) STORE(DT, 1, y, PLACE(k), x##k * s);
+#endif
+#else
+DEFINE_FOLD(lanes_max, LARGER)
+DEFINE_FOLD(lanes_sum, PLUS)
 
 static A row_max(__global const MEMORY(DT) *x, long n) {
     V b0 = (V)((A)(-INFINITY)), b1 = b0, b2 = b0, b3 = b0;
@@ -121,6 +146,7 @@ static A sum_exponentials(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, 
         STORE(DT, lanes, y, i, d - (VEC(A, lanes))(s));                                          \
     }
 #define ROW_SCALED(lanes, i) STORE(DT, lanes, y, i, KEPT(lanes, i) * (VEC(A, lanes))(s));
+#endif
 
 ROWS_KERNEL(softmax_rows, SOFTMAX_ROWS_ARGS) {
     UNPACK(SOFTMAX_ROWS_ARGS)
@@ -129,6 +155,12 @@ ROWS_KERNEL(softmax_rows, SOFTMAX_ROWS_ARGS) {
     for (; u < last; u++) {
         __global const MEMORY(DT) *x = x_base + x_offset + u * n;
         __global MEMORY(DT) *y = y_base + y_offset + u * n;
+#if HELD
+        HOLD_ROW
+        EACH_HELD(SUM_UP)
+        A s = SCALE(OF_TEAM(sum, sum));
+        EACH_HELD(PUT_HELD)
+#else
         A top = OF_TEAM(max, row_max(x, n));
 #if LOG
         A s = log(OF_TEAM(sum, row_sum(x, n, top)));
@@ -137,13 +169,21 @@ ROWS_KERNEL(softmax_rows, SOFTMAX_ROWS_ARGS) {
         A s = 1 / OF_TEAM(sum, sum_exponentials(x, y, n, top));
         ALONG(i, 0, n, ROW_SCALED)
 #endif
+#endif
     }
 }
 
+#if HELD
+#define HOLD_PAIR(k)                                                                             \
+    A y##k = HAS(k) ? LOAD(DT, 1, y, PLACE(k)) : (A)0, g##k = HAS(k) ? LOAD(DT, 1, g, PLACE(k)) : (A)0; \
+    sum += PART(g##k, y##k);
+#define PUT_HELD_SLOPE(k) if (HAS(k)) STORE(DT, 1, dx, PLACE(k), SLOPE(1, g##k, y##k, s));
+#else
 #define ROW_PART(lanes, T, i) PART(LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i))
 static A row_parts(__global const MEMORY(DT) *y, __global const MEMORY(DT) *g, long n) ROW_SUM(ROW_PART)
 #define ROW_SLOPE(lanes, i)                                                                      \
     STORE(DT, lanes, dx, i, SLOPE(lanes, LOAD(DT, lanes, g, i), LOAD(DT, lanes, y, i), (VEC(A, lanes))(s)));
+#endif
 
 ROWS_KERNEL(softmax_slope_rows, SOFTMAX_SLOPE_ROWS_ARGS) {
     UNPACK(SOFTMAX_SLOPE_ROWS_ARGS)
@@ -152,8 +192,15 @@ ROWS_KERNEL(softmax_slope_rows, SOFTMAX_SLOPE_ROWS_ARGS) {
     for (; u < last; u++) {
         __global const MEMORY(DT) *y = y_base + y_offset + u * n, *g = g_base + g_offset + u * n;
         __global MEMORY(DT) *dx = dx_base + dx_offset + u * n;
+#if HELD
+        A sum = 0;
+        EACH_HELD(HOLD_PAIR)
+        A s = OF_TEAM(sum, sum);
+        EACH_HELD(PUT_HELD_SLOPE)
+#else
         A s = OF_TEAM(sum, row_parts(y, g, n));
         ALONG(i, 0, n, ROW_SLOPE)
+#endif
     }
 }
 
@@ -368,12 +415,23 @@ KERNEL(softmax_slope_columns, SOFTMAX_SLOPE_COLUMNS_ARGS) {
 
 #define IS_CLASS(t) ((t) >= 0 && (t) < n)
 #define IS_IGNORED(t) (ignores && (t) == ignored)
+#if HELD
+#define ADD_DISTANCE(k) far += HAS(k) ? x##k - top : (A)0;
+#else
 #define DISTANCE(lanes, T, i) (LOAD(DT, lanes, x, i) - (T)(top))
 static A row_distances(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(DISTANCE)
+#endif
 
 static A row_loss(__global const MEMORY(DT) *x, long n, long t, A smoothing TEAM_PARAMETER) {
-    A top = OF_TEAM(max, row_max(x, n)), far = smoothing > 0 ? row_distances(x, n, top) : (A)0;
-    A loss = log(OF_TEAM(sum, row_sum(x, n, top))) - (1 - smoothing) * (LOAD(DT, 1, x, t) - top);
+#if HELD
+    HOLD_ROW
+    A far = 0;
+    if (smoothing > 0) { EACH_HELD(ADD_DISTANCE) }
+    EACH_HELD(ADD_EXPONENTIAL)
+#else
+    A top = OF_TEAM(max, row_max(x, n)), far = smoothing > 0 ? row_distances(x, n, top) : (A)0, sum = row_sum(x, n, top);
+#endif
+    A loss = log(OF_TEAM(sum, sum)) - (1 - smoothing) * (LOAD(DT, 1, x, t) - top);
     return smoothing > 0 ? loss - smoothing * (OF_TEAM(sum, far) / (A)n) : loss;
 }
 
@@ -397,6 +455,9 @@ ROWS_KERNEL(cross_entropy_rows, CROSS_ENTROPY_ROWS_ARGS) {
         A e = KEPT(1, i);                                                                        \
         STORE(DT, 1, y, i, i == t ? e * scale - hit - spread : fma(e, scale, -spread));          \
     }
+#if HELD
+#define PUT_CLASS_SLOPE(k) if (HAS(k)) STORE(DT, 1, y, PLACE(k), PLACE(k) == t ? x##k * scale - hit - spread : fma(x##k, scale, -spread));
+#endif
 #define NO_SLOPE(lanes, i) STORE(DT, lanes, y, i, (VEC(A, lanes))((A)0));
 
 ROWS_KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
@@ -412,8 +473,14 @@ ROWS_KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
             continue;
         }
         A g = g_stride < 0 ? g_number : LOAD(AT, 1, g_base, g_offset + u * g_stride);
-        A spread = g * REAL(smoothing) / (A)n, top = OF_TEAM(max, row_max(x, n));
-        A scale = g / OF_TEAM(sum, sum_exponentials(x, y, n, top));
+        A spread = g * REAL(smoothing) / (A)n;
+#if HELD
+        HOLD_ROW
+        EACH_HELD(KEEP_EXPONENTIAL)
+        A scale = g / OF_TEAM(sum, sum), hit = (1 - REAL(smoothing)) * g;
+        EACH_HELD(PUT_CLASS_SLOPE)
+#else
+        A top = OF_TEAM(max, row_max(x, n)), scale = g / OF_TEAM(sum, sum_exponentials(x, y, n, top));
 #if TEAM > 1
         A hit = (1 - REAL(smoothing)) * g;
         ALONG(i, 0, n, CLASS_OR_OWN_SLOPE)
@@ -421,6 +488,7 @@ ROWS_KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
         ALONG(i, 0, n, CLASS_SLOPE)
         A own = EXP(1, LOAD(DT, 1, x, t) - top) * scale;
         STORE(DT, 1, y, t, own - (1 - REAL(smoothing)) * g - spread);
+#endif
 #endif
     }
 }

@@ -75,6 +75,16 @@ void clef__launch_rows(const clef__lowering *lw, const char *file, const char *k
     clef__launch_team(lw, team);
 }
 
+/* So many as variables of a member take no more than half of the registers that a work-item of a full group has, twice. */
+enum { MOST_HELD = 32, LEAST_HELD = 4 };
+
+void clef__launch_held(const clef__lowering *lw, clef_dtype dtype, int64_t n) {
+    int64_t team = clef__lower_team(lw, n), most = dtype == CLEF_F64 ? MOST_HELD / 4 : MOST_HELD, held = LEAST_HELD;
+    if (team == 1 || n > most * team) return;
+    while (held * team < n) held *= 2;
+    clef__launch_define(lw, "HELD", "%d", (int)held);
+}
+
 clef__units clef__lower_rows(const clef__lowering *lw, int64_t rows, int64_t n, int64_t work) {
     return clef__lower_team(lw, n) > 1 ? (clef__units){rows, 1} : clef__lower_units(lw, rows, work);
 }

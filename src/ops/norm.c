@@ -110,6 +110,7 @@ static bool takes_rows(clef__call *call, int weight) {
 static void launch_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t n, int affine) {
     const layer_attributes *a = clef__attributes(clef__lower_node(lw));
     clef__launch_rows(lw, "norm.cl", kernel, dtype, n);
+    clef__launch_held(lw, dtype, n);
     clef__launch_define(lw, "AFFINE", "%d", affine);
     clef__launch_define(lw, "CENTRED", "%d", (int)a->centred);
 }

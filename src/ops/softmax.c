@@ -56,6 +56,7 @@ static clef__units units_of(const clef__lowering *lw, clef__axes axes, int64_t b
 
 static void begin_softmax(const clef__lowering *lw, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
     clef__launch_reduction(lw, "softmax.cl", kernel, dtype, axes);
+    if (axes.inner == 1) clef__launch_held(lw, dtype, axes.n);
     clef__launch_define(lw, "LOG", "%d", logarithm);
 }
 
@@ -254,6 +255,7 @@ static clef__axes class_rows(const clef__lowering *lw, int *order, int *kept) {
 
 static void class_begin(const clef__lowering *lw, const char *kernel, clef__operand x, clef__operand t, clef__axes axes) {
     clef__launch_rows(lw, "softmax.cl", kernel, x.dtype, axes.n);
+    clef__launch_held(lw, x.dtype, axes.n);
     clef__launch_define(lw, "TT", "%s", clef__token(t.dtype));
 }
 

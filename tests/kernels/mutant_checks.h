@@ -985,7 +985,7 @@ static void members_agree(void) {
     X(tile_orders) X(tile_fours) X(large_tiles) X(deep_tiles) X(staged_tiles) X(staged_windows) X(tile_windows) X(tile_batches) X(tile_splits) X(tile_spans) X(tile_images) \
     X(matrix_orders) X(matrix_eights) X(tf32_orders) X(tf32_fours)                                                                               \
     X(narrow_depthwise) X(winograd) X(tile_epilogues) X(vectors_of_columns) X(columns_of_teams) X(softmax_vectors)    \
-    X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams) X(shuffled_rows) X(shuffled_columns) X(members_agree) \
+    X(sums_of_teams) X(pairs_of_teams) X(layer_teams) X(softmax_teams) X(class_teams) X(layer_held) X(softmax_held) X(class_held) X(shuffled_rows) X(shuffled_columns) X(members_agree) \
     X(softmax_team_columns) X(softmax_team_splits) X(gru_together) X(lstm_products) X(gru_products)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \

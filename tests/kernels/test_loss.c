@@ -1,6 +1,7 @@
 /* test_loss.c — losses against plain double formulas, their gradients against differences of these, and stability.
    ctest: cost=30 */
 #include "support/numbers.h"
+#include "team_rows.h"
 
 enum { N = 4, C = 5 };
 typedef struct setting {
@@ -118,6 +119,12 @@ Test(loss, cross_entropy_of_many_classes) {
     clef_context *ctx = open_seeded(1);
     check_many_classes(ctx, 131, 0.1);
     if (!few_kernels()) check_many_classes(ctx, 131, 0), check_many_classes(ctx, 4503, 0.1);
+    clef_close(ctx);
+}
+
+Test(loss, cross_entropy_of_teams) {
+    clef_context *ctx = open_for_team_rows();
+    for (int i = 0; i < n_team_rows(); i++) check_many_classes(ctx, team_rows[i], i % 2 ? 0.1 : 0);
     clef_close(ctx);
 }
 

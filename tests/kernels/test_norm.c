@@ -1,6 +1,7 @@
 /* test_norm.c — layer norm, RMS norm, group norm, batch norm with its running statistics, dropout.
    ctest: cost=18 */
 #include "support/numbers.h"
+#include "team_rows.h"
 
 /* Standardises lines of x [n,c,d]: over c and d (layer) or over n and d (batch), then times weight plus bias per position. */
 enum { N = 3, C = 4, D = 5 };
@@ -199,6 +200,17 @@ static void check_rms(clef_context *ctx, int64_t rows, int64_t n, clef_dtype dty
     clef_release(in[0]), clef_release(in[1]);
     clef_end_step(ctx);
     free(x), free(w), free(g), free(y), free(dx), free(dw);
+}
+
+Test(norm, rows_of_teams) {
+    clef_context *ctx = open_for_team_rows();
+    for (int i = 0; i < n_team_rows(); i++) {
+        check_rows(ctx, 5, team_rows[i]);
+        if (i < 5) check_rms(ctx, 3, team_rows[i], CLEF_F32);
+    }
+    for (int d = 0; !test_small() && d < float_dtypes_here(ctx); d++)
+        check_rms(ctx, 3, 500, float_dtypes[d]), check_rms(ctx, 3, 513, float_dtypes[d]);
+    clef_close(ctx);
 }
 
 Test(norm, rms_norm) {

@@ -2,6 +2,7 @@
    ctest: cost=18 */
 #include "support/numbers.h"
 #include "support/stated_units.h"
+#include "team_rows.h"
 
 /* [outer, n, inner] in double. */
 typedef struct lines {
@@ -120,6 +121,18 @@ Test(softmax, slopes_of_lines) {
         check(ctx, CLEF_SHAPE(2, 1100, 70), 1, CLEF_BF16, false);
         if (has_f64(ctx)) check(ctx, CLEF_SHAPE(600, 70), 0, CLEF_F64, false);
     }
+    clef_close(ctx);
+}
+
+Test(softmax, rows_of_teams) {
+    clef_context *ctx = open_for_team_rows();
+    for (int i = 0; i < n_team_rows(); i++) {
+        check(ctx, CLEF_SHAPE(3, team_rows[i]), 1, CLEF_F32, false);
+        check_slopes(ctx, (lines){3, team_rows[i], 1, 0}, CLEF_F32);
+    }
+    if (!few_kernels()) check(ctx, CLEF_SHAPE(3, 700), 1, CLEF_F16, false), check_slopes(ctx, (lines){3, 300, 1, 0}, CLEF_BF16);
+    for (int n = 500; !test_small() && has_f64(ctx) && n < 520; n += 12) /* of f64 a member holds a quarter */
+        check(ctx, CLEF_SHAPE(3, n), 1, CLEF_F64, false), check_slopes(ctx, (lines){3, n, 1, 0}, CLEF_F64);
     clef_close(ctx);
 }
 
