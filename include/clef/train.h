@@ -78,8 +78,7 @@ typedef struct clef_fit_options {
     clef_averaged *averaged;       /* updated after every step of the optimizer; NULL: none */
     bool test_averaged;            /* the averages are what is tested, what best.ckpt has and what early stop puts back */
     clef_grad_scaler *scaler; /* scales the loss of nets of f16, and leaves out steps whose gradients are not finite; NULL: none */
-    clef_dtype
-        autocast; /* CLEF_F16 or CLEF_BF16: of training and tests (clef_set_autocast); 0, which is CLEF_F32: the context's setting */
+    clef_dtype autocast; /* of training and tests: CLEF_F16, CLEF_BF16, or 0 (CLEF_F32) for the context's own (clef_set_autocast) */
     const clef_extra *extra; /* n_extra values of the program's own in all checkpoints, which on_epoch may change */
     int n_extra;
 } clef_fit_options;
@@ -174,8 +173,8 @@ typedef struct clef_evaluation_result {
 /* Loss (mean over the items), accuracy, top-k accuracy (k = 5) and the confusion matrix in inference mode,
    without gradients, over the loader's first epoch; afterwards it stands where it stood, so that a training loader goes on there.  Accuracies are NaN and confusion NULL where the
    targets are no classes; confusion is NULL above CLEF_MAX_CLASSES.  loss NULL: clef_cross_entropy.  Mode and
-   recording are put back; the context's autocast holds (clef_set_autocast).  CLEF_INVALID if the loader gives no batch, or the loss is no number because of a label
-   that is no class.  Of sequences (targets [b,t] of classes, outputs [b,t,c]: language models) loss and accuracies are means over all targets
+   recording are put back; the context's autocast holds (clef_set_autocast).  CLEF_INVALID if the loader gives no batch, or
+   the loss is no number because of a label that is no class.  Of sequences (targets [b,t] of classes, outputs [b,t,c]: language models) loss and accuracies are means over all targets
    but those that are CLEF_NO_TARGET, and perplexity is exp(loss).  Ranks that share the loader's batches all call it; each scores its part, and all get what one rank would: sums of losses
    are added up in f64, counts as whole numbers.  A loader with .parts has each part scored by itself: then all numbers have the same bits on any
    number of ranks.

@@ -190,7 +190,6 @@ static void gradient_recurrent(clef_tensor *const *x, clef_tensor *const *y, cle
 }
 
 static const clef_op op_recurrent = {.name = "recurrent",
-                                     .precision = CLEF__LOW_PRECISION,
                                      .kind = CLEF__KERNEL,
                                      .infer = infer_recurrent,
                                      .gradient = gradient_recurrent,
