@@ -359,6 +359,7 @@ if(SH)
     ${CMAKE_CURRENT_SOURCE_DIR})
   add_test(NAME frame/ptx_catch COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/ptx_catch.sh
     ${CMAKE_CURRENT_SOURCE_DIR})
+  add_test(NAME frame/autocast COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/autocast.sh ${CMAKE_CURRENT_SOURCE_DIR})
   add_test(NAME frame/generators COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/generators.sh
     ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
   add_test(NAME frame/headers_cxx COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/headers_cxx.sh
@@ -366,7 +367,7 @@ if(SH)
     ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated_include})
   add_test(NAME frame/listings COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/listings.sh
     ${CMAKE_CURRENT_SOURCE_DIR} ${generated_include} ${CMAKE_C_COMPILER} $<$<TARGET_EXISTS:clef_shared>:$<TARGET_FILE:${clef_library}>>)
-  set(frame_tests frame/headers_cxx frame/listings frame/rooms frame/format frame/rooms_catch frame/on_driver_catch frame/ptx_catch frame/kernel_syntax frame/generators)
+  set(frame_tests frame/headers_cxx frame/listings frame/rooms frame/format frame/rooms_catch frame/on_driver_catch frame/ptx_catch frame/kernel_syntax frame/autocast frame/generators)
   if(TARGET clef_shared)
     add_test(NAME frame/exports COMMAND ${SH} ${CMAKE_CURRENT_SOURCE_DIR}/tests/frame/exports.sh
       $<TARGET_LINKER_FILE:clef_shared> ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})

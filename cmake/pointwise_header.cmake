@@ -4,8 +4,8 @@
 #
 # A row begins with a macro's name at the start of a line and ends where its parenthesis closes; the macro says what
 # the function takes:
-#   UNARY(name, …)  x          UNARY_P  x, p          UNARY_PP  x, p, q
-#   BINARY(name, …), BINARY_CORE  a, b (and name_scalar: a, double)         TERNARY(name, …)  a, b, c
+#   UNARY(name, …), UNARY_FULL  x          UNARY_P  x, p          UNARY_PP  x, p, q
+#   BINARY(name, …), BINARY_CORE, BINARY_FULL  a, b (and name_scalar: a, double)         TERNARY(name, …)  a, b, c
 cmake_minimum_required(VERSION 3.22)
 
 # Position just past the parenthesis that closes the one before `text`'s first character.
@@ -53,7 +53,7 @@ foreach(table unary binary ternary)
   string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" "" text "${text}")
   string(REGEX REPLACE "\n[ \t]*//[^\n]*" "\n" text "\n${text}")
   string(REGEX REPLACE "\n[ \t]*#[^\n]*" "\n" text "\n${text}")
-  while(text MATCHES "\n[ \t]*((UNARY|BINARY|TERNARY)(_P|_PP|_CORE)?)[ \t]*\\([ \t\n]*([a-z0-9_]+)")
+  while(text MATCHES "\n[ \t]*((UNARY|BINARY|TERNARY)(_P|_PP|_CORE|_FULL)?)[ \t]*\\([ \t\n]*([a-z0-9_]+)")
     set(kind ${CMAKE_MATCH_1})
     set(name ${CMAKE_MATCH_4})
     string(FIND "${text}" "${CMAKE_MATCH_0}" at)
@@ -68,13 +68,13 @@ foreach(table unary binary ternary)
     string(REPLACE "\\\"" "\"" doc "${doc}")
     string(REGEX REPLACE "\\.$" "" doc "${doc}")
     string(APPEND declarations "/* ${doc}. */\n")
-    if(kind STREQUAL "UNARY")
+    if(kind MATCHES "^UNARY(_FULL)?$")
       declare(${name} "${x}x")
     elseif(kind STREQUAL "UNARY_P")
       declare(${name} "${x}x, double p")
     elseif(kind STREQUAL "UNARY_PP")
       declare(${name} "${x}x, double p, double q")
-    elseif(kind MATCHES "^BINARY(_CORE)?$")
+    elseif(kind MATCHES "^BINARY(_CORE|_FULL)?$")
       declare(${name} "${x}a, ${x}b")
       declare(${name}_scalar "${x}a, double b")
     elseif(kind STREQUAL "TERNARY")

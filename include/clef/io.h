@@ -107,7 +107,8 @@ CLEF_API clef_status clef_checkpoint_save(clef_context *ctx, const char *path, c
 /* Fills the parts that are given, extra values too, which the file must hold, and epoch, metric and note_out.  The random state comes back
    together with an optimizer or a loader, not with a module alone.  Any misfit, any damage and any number that no run can
    have is an error and changes nothing; so it is while the module has averages (CLEF_STATE).  Made on
-   another device, driver, number of compute units or of ranks (of parts, where the loader has them): a warning in the log.
+   another device, driver, number of compute units or of ranks (of parts, where the loader has them), or under another precision of products
+   (clef_set_matmul_precision) or autocast: a warning in the log.
    With a group every rank reads the file, and none changes anything where one fails; it may be of any number of ranks, of which nothing in
    it depends: order and random numbers are those of whole batches. */
 CLEF_API clef_status clef_checkpoint_load(clef_context *ctx, const char *path, clef_checkpoint *what);

@@ -116,8 +116,8 @@ CLEF_API int64_t clef_optimizer_steps(const clef_optimizer *opt);
 CLEF_API clef_context *clef_optimizer_context(const clef_optimizer *opt);
 
 /* ---- scaled losses: so that gradients that pass through half types neither vanish nor overflow ----
-   There is no autocast: a net is trained with half types where the program makes them, by clef_to in a module's function, or with parameters of
-   such a type (clef_nn_gpt).  bf16 has f32's range and needs no scale; f16 has gradients above 65504 as infinite, below 6e-8 as 0.
+   A net is trained with half types under autocast (clef_set_autocast), where the program makes them, by clef_to in a module's function, or with
+   parameters of such a type (clef_nn_gpt).  bf16 has f32's range and needs no scale; f16 has gradients above 65504 as infinite, below 6e-8 as 0.
    The loss times a scale goes to backward; the step divides the gradients by it in f32, and is left out where one is not finite:
        scale·backoff after a step that was left out,   scale·growth after `interval` updates without one
    as torch.amp.GradScaler.  Micikevicius et al., "Mixed precision training", 2018.

@@ -197,6 +197,27 @@ CLEF_API bool clef_grad_enabled(const clef_context *ctx);
     bool clef__was = clef_set_grad_enabled((ctx), false), clef__once = true; \
     clef__once;                                                              \
     clef_set_grad_enabled((ctx), clef__was), clef__once = false
+/* ---- autocast: mixed precision without a cast in the program ----
+   While it is on, every expression takes its floating inputs in the dtype that is good for it:
+   - in the low one, f16 or bf16:  matmul, linear, the convolutions, attention, recurrent layers, prelu
+   - in f32:  softmax, log_softmax, layer, RMS, group and instance norm, sum, prod, cumsum, cumprod, norm, logsumexp, cosine_similarity, exp,
+     expm1, log, log2, log10, log1p, pow, square, reciprocal, rsqrt, tan, asin, acos, sinh, cosh, softplus, upsample_nearest2d, and all losses
+   - as they come:  all others; of several dtypes the common one (clef/pointwise.h).  batch_norm computes in f32 and gives what it was given.
+   f64, whole numbers and truth values stay as they are.  The casts are nodes of the graph: values are those of a program with clef_to in these
+   places, bit for bit, and a parameter of f32 stays one and gets a gradient of f32.  One that several expressions use is cast once for each
+   plan.  Gradients are made of the dtypes that forward had, also when backward is called, or a recomputed segment is run, under another setting.
+   These are the lists of torch.autocast for CUDA.  With f16 scale the loss (clef_grad_scaler_new).
+   Micikevicius et al., "Mixed precision training", 2018. */
+/* Sets the low dtype of the expressions from here on, CLEF_F16 or CLEF_BF16; CLEF_F32, as at first, is off.  Returns what was set before, to be
+   put back: settings nest.  Each context has its own, which is used by the thread that uses the context; no step, plan or error changes it.
+   Another dtype is CLEF_DTYPE and changes nothing.  Without a context CLEF_F32 is returned.
+       clef_dtype was = clef_set_autocast(ctx, CLEF_BF16);
+       clef_tensor *loss = clef_cross_entropy(clef_forward(net, x), y, NULL);
+       clef_set_autocast(ctx, was);
+       clef_backward(loss);  */
+CLEF_API clef_dtype clef_set_autocast(clef_context *ctx, clef_dtype dtype);
+/* The present setting; CLEF_F32: off, and for NULL. */
+CLEF_API clef_dtype clef_get_autocast(const clef_context *ctx);
 /* The same value, cut off from the history of gradients. */
 CLEF_API clef_tensor *clef_detach(clef_tensor *t);
 

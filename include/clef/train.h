@@ -78,7 +78,8 @@ typedef struct clef_fit_options {
     clef_averaged *averaged;       /* updated after every step of the optimizer; NULL: none */
     bool test_averaged;            /* the averages are what is tested, what best.ckpt has and what early stop puts back */
     clef_grad_scaler *scaler; /* scales the loss of nets of f16, and leaves out steps whose gradients are not finite; NULL: none */
-    const clef_extra *extra;  /* n_extra values of the program's own in all checkpoints, which on_epoch may change */
+    clef_dtype autocast; /* of training and tests: CLEF_F16, CLEF_BF16, or 0 (CLEF_F32) for the context's own (clef_set_autocast) */
+    const clef_extra *extra; /* n_extra values of the program's own in all checkpoints, which on_epoch may change */
     int n_extra;
 } clef_fit_options;
 
@@ -122,6 +123,11 @@ typedef struct clef_fit_options {
    without a scaler.  CLEF_INVALID with a module that is spread over ranks and with batches in parts.
        clef_grad_scaler *scaler = clef_grad_scaler_new(ctx, NULL);
        clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .scaler = scaler}, NULL);
+
+   With autocast the module and the loss run under clef_set_autocast of that dtype, in training, in tests and where a batch is looked at once more
+   after an error; callbacks and optimizer do not, and the context has its own setting afterwards.  Parameters, their gradients, averages and
+   files are those of f32.  bf16 needs no more; f16 wants a scaler.  Checkpoints say it: resumed with another one, the log has a warning.
+       clef_fit(net, &(clef_fit_options){.train = batches, .optimizer = adam, .autocast = CLEF_BF16}, NULL);
 
    Ranks of a group each call it with equal options, a loader and an optimizer that have the group (CLEF_INVALID, CLEF_GROUP otherwise) and the
    same module (clef_replicate).  It is then the run of one rank on whole batches: with parts of nᵣ items and mean losses lᵣ
@@ -167,8 +173,8 @@ typedef struct clef_evaluation_result {
 /* Loss (mean over the items), accuracy, top-k accuracy (k = 5) and the confusion matrix in inference mode,
    without gradients, over the loader's first epoch; afterwards it stands where it stood, so that a training loader goes on there.  Accuracies are NaN and confusion NULL where the
    targets are no classes; confusion is NULL above CLEF_MAX_CLASSES.  loss NULL: clef_cross_entropy.  Mode and
-   recording are put back.  CLEF_INVALID if the loader gives no batch, or the loss is no number because of a label
-   that is no class.  Of sequences (targets [b,t] of classes, outputs [b,t,c]: language models) loss and accuracies are means over all targets
+   recording are put back; the context's autocast holds (clef_set_autocast).  CLEF_INVALID if the loader gives no batch, or
+   the loss is no number because of a label that is no class.  Of sequences (targets [b,t] of classes, outputs [b,t,c]: language models) loss and accuracies are means over all targets
    but those that are CLEF_NO_TARGET, and perplexity is exp(loss).  Ranks that share the loader's batches all call it; each scores its part, and all get what one rank would: sums of losses
    are added up in f64, counts as whole numbers.  A loader with .parts has each part scored by itself: then all numbers have the same bits on any
    number of ranks.

@@ -181,7 +181,7 @@ static clef_tensor *reshaped_number(const clef__output *x, clef_shape shape) {
     return clef__source(node->ctx, node->op, shape, x->dtype, x->device, NULL, 0, node->dynamic.u[0], 0);
 }
 
-/* The values behind the inputs, all there and of one context. */
+/* The values behind the inputs, all there and of one context, as autocast wants them. */
 static bool find_inputs(const clef_op *op, clef_tensor *const *inputs, int n, clef__output **out) {
     clef_context *ctx = clef_tensor_context(inputs[0]);
     for (int i = 0; i < n; i++) {
@@ -190,7 +190,7 @@ static bool find_inputs(const clef_op *op, clef_tensor *const *inputs, int n, cl
         if (out[i]->node->ctx != ctx)
             return clef__refuse(ctx, op->name, CLEF_INVALID, "inputs belong to different contexts"), false;
     }
-    return clef__usable(ctx);
+    return clef__usable(ctx) && clef__autocast_inputs(op, inputs, n, out);
 }
 
 /* A number beside other inputs becomes one on their device, so that what a gradient makes of it alone lies there too. */

@@ -26,6 +26,13 @@ typedef enum clef__kind {
     CLEF__TRANSFER   /* from another device */
 } clef__kind;
 
+/* In which dtype an op takes its floating inputs under autocast, but for those of f64 (clef_set_autocast). */
+typedef enum clef__precision {
+    CLEF__AS_GIVEN,
+    CLEF__LOW_PRECISION, /* that of autocast: products */
+    CLEF__FULL_PRECISION /* f32: sums, norms, and functions that leave the range of f16 or lose its digits */
+} clef__precision;
+
 /* How a value lies in a buffer, in elements.  stride may be 0 (broadcast) or negative (flip). */
 typedef struct clef__layout {
     int64_t offset;
@@ -69,6 +76,7 @@ struct clef_op {
     const char *params, *text;
     bool boolean;
     int store; /* the bit of cl/epilogue_ops.h by which a kernel's store may do it; 0: none */
+    clef__precision precision;
     /* Fails (clef__infer_fail) or fills shape and dtype.  NULL for pointwise: broadcast shape, dtype of input 0. */
     bool (*infer)(clef__call *call);
     /* Given inputs x, outputs y and g[k] = dL/dy[k] (NULL: no gradient came to that output; of one output it is there), puts
@@ -140,11 +148,14 @@ struct clef__node {
 };
 
 /* ---- the funnel (apply.c) ----
-   NULL check → infer → node → (eager: evaluate).  NULL if any input is NULL or infer fails. */
+   NULL check → autocast → infer → node → (eager: evaluate).  NULL if any input is NULL or infer fails. */
 clef_tensor *clef__apply(const clef_op *op, clef_tensor *const *inputs, int n, const void *attributes, size_t bytes);
 /* The same for an op with several: out[0 … n − 1] are its outputs, or all NULL; false then. */
 bool clef__apply_all(const clef_op *op, clef_tensor *const *inputs, int n_inputs, const void *attributes, size_t bytes,
                      clef_tensor **out, int n);
+/* x as an op of that precision takes it now: x itself where autocast is off; NULL and CLEF_NONE stay.  For functions that are made of several
+   ops, which then run under CLEF_F32 where products among them are not to be cast (autocast.c). */
+clef_tensor *clef__autocast(clef_tensor *x, clef__precision precision);
 /* A shape and dtype given from outside: fails with a line in op's name unless tensors of them can lie on that device. */
 bool clef__check_type(clef_context *ctx, const char *op, clef_shape shape, clef_dtype dtype, int device);
 /* For ops without inputs: shape, dtype and device come from the caller. */

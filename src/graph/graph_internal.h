@@ -20,6 +20,7 @@ typedef struct clef__graph {
     uint64_t traversal;
     uint64_t nodes; /* made so far */
     bool no_grad, differentiating;
+    clef_dtype autocast;                 /* F32: off */
     bool closing;                        /* ops made for this context are gone */
     clef__checkpointed_segment *segment; /* the innermost one that is open */
     clef__share share, window;
@@ -57,6 +58,8 @@ void clef__forget_before(clef__tensor *t);
 /* NULL is allowed. */
 clef__checkpointed_segment *clef__checkpointed_segment_retain(clef__checkpointed_segment *segment);
 void clef__checkpointed_segment_release(clef__checkpointed_segment *segment);
+/* The outputs of inputs that op's precision casts, in place of their own.  False with the error set. */
+bool clef__autocast_inputs(const clef_op *op, clef_tensor *const *inputs, int n, clef__output **out);
 /* A new node, whose op is ordered, comes behind those made before; its number. */
 void clef__sequence(clef__node *node);
 /* Forgets the last one if it was computed. */

@@ -111,6 +111,11 @@ static maker maker_of(const clef_context *ctx, const clef_checkpoint *what) {
         size_t end = strlen(m.text);
         snprintf(m.text + end, sizeof m.text - end, "; f32 may be multiplied in TF32");
     }
+    clef_dtype low = clef_get_autocast(ctx);
+    if (low != CLEF_F32 && used < sizeof m.text) {
+        size_t end = strlen(m.text);
+        snprintf(m.text + end, sizeof m.text - end, "; autocast to %s", clef_dtype_name(low));
+    }
     clef__clean_text(m.text); /* a character may have been cut, too */
     return m;
 }

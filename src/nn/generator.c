@@ -133,6 +133,7 @@ static clef_status read_block(clef_generator *g, int64_t n, int64_t size) {
     g->past.position = there(g, clef_integer(g->ctx, g->length));
     g->past.row = there(g, clef_integer(g->ctx, n - 1));
     clef_tensor *logits = tokens && g->past.position && g->past.row ? clef__language_next(g->net, tokens, &g->past) : NULL;
+    if (logits) logits = clef_to(logits, CLEF_F32);
     if (!logits) return clef_error_status(g->ctx);
     clef_status status = clef_eval(logits);
     if (!status) status = clef_end_step(g->ctx); /* while the device works */

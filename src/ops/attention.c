@@ -158,9 +158,19 @@ static bool read_options(clef_tensor *q, const clef_attention_options *o, clef__
     return made;
 }
 
-clef_tensor *clef_attention(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef_attention_options *options) {
+static clef_tensor *attend(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef_attention_options *options) {
     clef__attention a;
-    if (!CLEF__GIVEN("attention", "q k v", q, k, v)) return NULL;
-    if (!shapes_fit(q, k, v, &a) || !dtypes_fit(q, k, v) || !read_options(q, options, &a)) return NULL;
+    if (!q || !k || !v || !shapes_fit(q, k, v, &a) || !dtypes_fit(q, k, v) || !read_options(q, options, &a)) return NULL;
     return clef__attention_fits(q, &a) ? clef__attention_fused(q, k, v, &a) : clef__attention_composed(q, k, v, &a);
+}
+
+clef_tensor *clef_attention(clef_tensor *q, clef_tensor *k, clef_tensor *v, const clef_attention_options *options) {
+    if (!CLEF__GIVEN("attention", "q k v", q, k, v)) return NULL;
+    clef_context *ctx = clef_tensor_context(q);
+    q = clef__autocast(q, CLEF__LOW_PRECISION), k = clef__autocast(k, CLEF__LOW_PRECISION);
+    v = clef__autocast(v, CLEF__LOW_PRECISION);
+    clef_dtype was = clef_set_autocast(ctx, CLEF_F32); /* scores are f32 */
+    clef_tensor *y = attend(q, k, v, options);
+    clef_set_autocast(ctx, was);
+    return y;
 }

@@ -132,6 +132,7 @@ static void cost(const clef__node *node, double *flops, double *bytes) {
 }
 
 static const clef_op op_conv2d = {.name = "conv2d",
+                                  .precision = CLEF__LOW_PRECISION,
                                   .kind = CLEF__KERNEL,
                                   .epilogue = true,
                                   .infer = infer_conv2d,
@@ -240,6 +241,9 @@ static const char *read_transpose(geometry *a, const clef_conv_transpose2d_optio
 clef_tensor *clef_conv_transpose2d(clef_tensor *x, clef_tensor *w, clef_tensor *b, const clef_conv_transpose2d_options *options) {
     static const clef_conv_transpose2d_options defaults = {0};
     if (!CLEF__GIVEN("conv_transpose2d", "x w b?", x, w, b)) return NULL;
+    x = clef__autocast(x, CLEF__LOW_PRECISION), w = clef__autocast(w, CLEF__LOW_PRECISION);
+    b = clef__autocast(b, CLEF__LOW_PRECISION);
+    if (!x || !w || !b) return NULL;
     clef_shape from = clef_tensor_shape(x), filters = clef_tensor_shape(w);
     geometry a = {0};
     if (from.rank != 4 || filters.rank != 4)

@@ -90,6 +90,7 @@ static const clef__strategy *const linear_strategies[] = {&(const clef__strategy
                                                           NULL};
 
 static const clef_op op_matmul = {.name = "matmul",
+                                  .precision = CLEF__LOW_PRECISION,
                                   .kind = CLEF__KERNEL,
                                   .epilogue = true,
                                   .infer = infer_matmul,
@@ -98,6 +99,7 @@ static const clef_op op_matmul = {.name = "matmul",
                                   .cost = cost_product,
                                   .element = clef__matmul_element};
 static const clef_op op_linear = {.name = "linear",
+                                  .precision = CLEF__LOW_PRECISION,
                                   .kind = CLEF__KERNEL,
                                   .epilogue = true,
                                   .infer = infer_linear,

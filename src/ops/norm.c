@@ -252,6 +252,7 @@ static void gradient_layer_norm(clef_tensor *const *x, clef_tensor *const *y, cl
 }
 
 static const clef_op op_layer_norm = {.name = "layer_norm",
+                                      .precision = CLEF__FULL_PRECISION,
                                       .kind = CLEF__KERNEL,
                                       .epilogue = true,
                                       .infer = infer_layer_norm,
@@ -259,6 +260,7 @@ static const clef_op op_layer_norm = {.name = "layer_norm",
                                       .strategies = layer_strategies};
 
 static const clef_op op_rms_norm = {.name = "rms_norm",
+                                    .precision = CLEF__FULL_PRECISION,
                                     .kind = CLEF__KERNEL,
                                     .epilogue = true,
                                     .infer = infer_layer_norm,
@@ -315,7 +317,8 @@ clef_tensor *clef_layer_norm(clef_tensor *x, int n_dims, clef_tensor *weight, cl
     clef_shape last = last_shape(x, n_dims);
     if (!fits_last_dims(x, "layer_norm", last, "weight", weight) || !fits_last_dims(x, "layer_norm", last, "bias", bias))
         return NULL;
-    x = clef__to_float(x);
+    x = clef__autocast(clef__to_float(x), CLEF__FULL_PRECISION);
+    if (!x) return NULL;
     if (bias != CLEF_NONE) weight = or_full(weight, x, last, 1);
     return layer_norm(x, weight, bias, &(layer_attributes){.n_dims = n_dims, .centred = true, .eps = eps});
 }
@@ -324,7 +327,8 @@ clef_tensor *clef_rms_norm(clef_tensor *x, int n_dims, clef_tensor *weight, doub
     if (!CLEF__GIVEN("rms_norm", "x weight?", x, weight) || !has_last_dims(x, "rms_norm", n_dims) ||
         !fits_last_dims(x, "rms_norm", last_shape(x, n_dims), "weight", weight))
         return NULL;
-    return layer_norm(clef__to_float(x), weight, CLEF_NONE, &(layer_attributes){.n_dims = n_dims, .eps = eps});
+    x = clef__autocast(clef__to_float(x), CLEF__FULL_PRECISION);
+    return x ? layer_norm(x, weight, CLEF_NONE, &(layer_attributes){.n_dims = n_dims, .eps = eps}) : NULL;
 }
 
 /* ---- batch norm (Ioffe, Szegedy 2015) ---- */
@@ -421,7 +425,7 @@ static bool groups_fit(clef_tensor *x, const char *op, int64_t groups) {
    number for each. */
 static clef_tensor *group_norm(clef_tensor *x, const char *op, int64_t groups, clef_tensor *weight, clef_tensor *bias, double eps) {
     if (!CLEF__GIVEN(op, "x weight? bias?", x, weight, bias) || !channels_fit(x, op, (clef_tensor *[]){weight, bias}, 2) ||
-        !groups_fit(x, op, groups) || !(x = clef__to_float(x)))
+        !groups_fit(x, op, groups) || !(x = clef__autocast(clef__to_float(x), CLEF__FULL_PRECISION)))
         return NULL;
     clef_shape shape = clef_tensor_shape(x);
     if (clef_numel(x) == 0) {

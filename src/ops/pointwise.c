@@ -168,26 +168,29 @@ static void second_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_t
 
 #define DERIVATIVE(name_, params_, text_, gradient_) \
     { .name = #name_, .kind = CLEF__POINTWISE, .params = params_, .text = text_, .store = STORE_OF(name_), .gradient = gradient_ }
-#define UNARY_ROW(name_, domain_, letters, forward_, params_, backward_, second_)         \
-    static const unary_row unary_##name_ = {                                              \
-        .op = {.name = #name_,                                                            \
-               .kind = CLEF__POINTWISE,                                                   \
-               .params = letters,                                                         \
-               .text = #forward_,                                                         \
-               .store = STORE_OF(name_),                                                  \
-               .gradient = unary_gradient,                                                \
-               .boolean = (domain_) == FLOAT_TEST || (domain_) == NUMBER_TEST},           \
-        .backward = DERIVATIVE(name_##_backward, params_, #backward_, backward_gradient), \
-        .second = DERIVATIVE(name_##_second, params_, #second_, second_gradient),         \
-        .third = name_##_d3,                                                              \
-        .domain = domain_,                                                                \
+#define UNARY_ROW(name_, domain_, precision_, letters, forward_, params_, backward_, second_) \
+    static const unary_row unary_##name_ = {                                                  \
+        .op = {.name = #name_,                                                                \
+               .precision = precision_,                                                       \
+               .kind = CLEF__POINTWISE,                                                       \
+               .params = letters,                                                             \
+               .text = #forward_,                                                             \
+               .store = STORE_OF(name_),                                                      \
+               .gradient = unary_gradient,                                                    \
+               .boolean = (domain_) == FLOAT_TEST || (domain_) == NUMBER_TEST},               \
+        .backward = DERIVATIVE(name_##_backward, params_, #backward_, backward_gradient),     \
+        .second = DERIVATIVE(name_##_second, params_, #second_, second_gradient),             \
+        .third = name_##_d3,                                                                  \
+        .domain = domain_,                                                                    \
     };
 #define UNARY(name, domain, forward, params, backward, second, third, doc) \
-    UNARY_ROW(name, domain, "x", forward, params, backward, second)
+    UNARY_ROW(name, domain, CLEF__AS_GIVEN, "x", forward, params, backward, second)
+#define UNARY_FULL(name, domain, forward, params, backward, second, third, doc) \
+    UNARY_ROW(name, domain, CLEF__FULL_PRECISION, "x", forward, params, backward, second)
 #define UNARY_P(name, domain, forward, params, backward, second, third, doc) \
-    UNARY_ROW(name, domain, "xp", forward, params, backward, second)
+    UNARY_ROW(name, domain, CLEF__AS_GIVEN, "xp", forward, params, backward, second)
 #define UNARY_PP(name, domain, forward, params, backward, second, third, doc) \
-    UNARY_ROW(name, domain, "xpq", forward, params, backward, second)
+    UNARY_ROW(name, domain, CLEF__AS_GIVEN, "xpq", forward, params, backward, second)
 #include "../../cl/unary.def"
 
 /* x in a dtype the domain accepts, beside numbers that are fractions or not. */
@@ -203,7 +206,7 @@ static clef_tensor *unary(const unary_row *row, clef_tensor *x, const double *nu
     bool fraction = false;
     for (int i = 0; i < n; i++) fraction |= clef__is_fraction(number[i]);
     if (row->domain == ROUND && !clef__is_float(clef_tensor_dtype(x))) return x;
-    clef_tensor *input[3] = {into_domain(row->domain, x, fraction)};
+    clef_tensor *input[3] = {clef__autocast(into_domain(row->domain, x, fraction), row->op.precision)};
     if (!input[0]) return NULL;
     for (int i = 0; i < n; i++) input[1 + i] = clef__number(clef_tensor_context(x), clef_tensor_dtype(input[0]), number[i]);
     return clef__apply(&row->op, input, 1 + n, NULL, 0);
@@ -290,11 +293,12 @@ static bool choose_infer(clef__call *call) {
         (void)a, (void)b, (void)c, (void)y, (void)g;                                                                       \
         return expression;                                                                                                 \
     }
-#define BINARY(name_, domain_, forward, da, db, doc)                   \
+#define BINARY_ROW(name_, domain_, precision_, forward, da, db)        \
     GRADIENT_OF(name_, a, da)                                          \
     GRADIENT_OF(name_, b, db)                                          \
     static const many_row many_##name_ = {                             \
         .op = {.name = #name_,                                         \
+               .precision = precision_,                                \
                .kind = CLEF__POINTWISE,                                \
                .params = "ab",                                         \
                .text = #forward,                                       \
@@ -304,6 +308,8 @@ static bool choose_infer(clef__call *call) {
         .d = {name_##_da, name_##_db},                                 \
         .domain = domain_,                                             \
     };
+#define BINARY(name, domain, forward, da, db, doc) BINARY_ROW(name, domain, CLEF__AS_GIVEN, forward, da, db)
+#define BINARY_FULL(name, domain, forward, da, db, doc) BINARY_ROW(name, domain, CLEF__FULL_PRECISION, forward, da, db)
 #include "../../cl/binary.def"
 #define TERNARY(name_, domain_, forward, da, db, dc, doc)           \
     GRADIENT_OF(name_, a, da)                                       \
@@ -341,7 +347,7 @@ static clef_tensor *binary(const many_row *row, clef_tensor *a, clef_tensor *b) 
 
 /* A number takes the tensor's dtype, unless that is whole and the number is not. */
 static clef_tensor *binary_number(const many_row *row, clef_tensor *a, double b) {
-    if (!CLEF__GIVEN(row->op.name, "a", a)) return NULL;
+    if (!CLEF__GIVEN(row->op.name, "a", a) || !(a = clef__autocast(a, row->op.precision))) return NULL;
     clef_dtype dtype = clef_tensor_dtype(a);
     if (row->domain == LOGIC) b = b != 0;
     else if (clef__is_fraction(b) && !clef__is_float(dtype)) dtype = CLEF_F32;

@@ -17,6 +17,8 @@ typedef struct request {
 
 static clef_tensor *or_null(clef_tensor *t) { return t == CLEF_NONE ? NULL : t; }
 
+static clef_tensor *low(clef_tensor *t) { return clef__autocast(or_null(t), CLEF__LOW_PRECISION); }
+
 /* ---- one layer in one direction ---- */
 
 /* All biases that meet outside of the nonlinear functions: the sum of both, but for the hidden one of GRU's new gate where the reset gate
@@ -85,7 +87,7 @@ static bool run_direction(const request *r, clef_tensor *x, int at, bool backwar
                          .batch = r->batch,
                          .steps = r->steps,
                          .hidden = r->hidden,
-                         .w = {w->w_ih, w->w_hh, or_null(w->b_ih), or_null(w->b_hh), or_null(w->w_hr), or_null(w->w_peep)},
+                         .w = {low(w->w_ih), low(w->w_hh), low(w->b_ih), low(w->b_hh), low(w->w_hr), low(w->w_peep)},
                          .h0 = initial_of(r, r->h0, at, r->width),
                          .c0 = initial_of(r, r->c0, at, r->hidden),
                          .lengths = r->lengths,
@@ -93,9 +95,14 @@ static bool run_direction(const request *r, clef_tensor *x, int at, bool backwar
                          .reset_before = r->o.reset_before,
                          .coupled = r->o.coupled};
     read_activations(r, at % r->directions, &d);
-    d.gates = clef_linear(x, w->w_ih, joint_bias(&d));
+    d.gates = clef_linear(x, d.w.w_ih, joint_bias(&d));
     if (!d.gates) return false;
-    return !is_fused(&d) ? clef__recurrent_composed(&d, out) : d.w.w_hr ? run_projected(&d, out) : clef__recurrent_fused(&d, out);
+    clef_dtype was = clef_set_autocast(r->ctx, CLEF_F32); /* every step gives the next one its own dtype */
+    bool ok = !is_fused(&d) ? clef__recurrent_composed(&d, out)
+              : d.w.w_hr    ? run_projected(&d, out)
+                            : clef__recurrent_fused(&d, out);
+    clef_set_autocast(r->ctx, was);
+    return ok;
 }
 
 /* ---- checks ---- */
@@ -228,7 +235,8 @@ static clef_status run_request(request *r, int n, const clef_recurrent_options *
                                clef_tensor **c) {
     clef_tensor *out = NULL, *state[2] = {NULL, NULL}, **const asked[] = {y, h, c};
     r->ctx = clef_tensor_context(r->x);
-    bool ok = read_request(r, n, options) && run_layers(r, &out, state);
+    r->x = low(r->x), r->h0 = low(r->h0), r->c0 = low(r->c0);
+    bool ok = r->x && read_request(r, n, options) && run_layers(r, &out, state);
     clef_tensor *all[] = {out, state[0], state[1]};
     for (int k = 0; k < 3; k++) {
         if (asked[k]) *asked[k] = ok ? all[k] : NULL;

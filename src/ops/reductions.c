@@ -99,24 +99,25 @@ static void extreme_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_
 static void prod_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
                           clef_tensor **dx);
 
-#define REDUCE_OP(name_, token_, of_nothing_, widens_, divides_, gradient_) \
-    static const reduce_op reduce_##name_ = {                               \
-        .op = {.name = #name_,                                              \
-               .kind = CLEF__KERNEL,                                        \
-               .prologue = true,                                            \
-               .infer = reduce_infer,                                       \
-               .gradient = gradient_,                                       \
-               .strategies = reduce_strategies},                            \
-        .token = token_,                                                    \
-        .of_nothing = of_nothing_,                                          \
-        .widens = widens_,                                                  \
-        .divides = divides_,                                                \
+#define REDUCE_OP(name_, precision_, token_, of_nothing_, widens_, divides_, gradient_) \
+    static const reduce_op reduce_##name_ = {                                           \
+        .op = {.name = #name_,                                                          \
+               .precision = precision_,                                                 \
+               .kind = CLEF__KERNEL,                                                    \
+               .prologue = true,                                                        \
+               .infer = reduce_infer,                                                   \
+               .gradient = gradient_,                                                   \
+               .strategies = reduce_strategies},                                        \
+        .token = token_,                                                                \
+        .of_nothing = of_nothing_,                                                      \
+        .widens = widens_,                                                              \
+        .divides = divides_,                                                            \
     };
-REDUCE_OP(sum, "SUM", 0, true, false, sum_gradient)
-REDUCE_OP(mean, "SUM", NAN, false, true, mean_gradient)
-REDUCE_OP(max, "LARGEST", -INFINITY, false, false, extreme_gradient)
-REDUCE_OP(min, "SMALLEST", INFINITY, false, false, extreme_gradient)
-REDUCE_OP(prod, "PRODUCT", 1, true, false, prod_gradient)
+REDUCE_OP(sum, CLEF__FULL_PRECISION, "SUM", 0, true, false, sum_gradient)
+REDUCE_OP(mean, CLEF__AS_GIVEN, "SUM", NAN, false, true, mean_gradient)
+REDUCE_OP(max, CLEF__AS_GIVEN, "LARGEST", -INFINITY, false, false, extreme_gradient)
+REDUCE_OP(min, CLEF__AS_GIVEN, "SMALLEST", INFINITY, false, false, extreme_gradient)
+REDUCE_OP(prod, CLEF__FULL_PRECISION, "PRODUCT", 1, true, false, prod_gradient)
 
 static clef_tensor *reduce_over(const reduce_op *op, clef_tensor *x, int64_t mask) {
     return clef__apply(&op->op, &x, 1, &(reduce_attributes){mask}, sizeof(reduce_attributes));
@@ -244,6 +245,7 @@ clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int cor
 
 /* log Σ exp(x - m) + m with m = max x, which is only a shift: no gradient goes through it. */
 clef_tensor *clef_logsumexp(clef_tensor *x, const int *dims, int n, bool keep) {
+    x = clef__autocast(x, CLEF__FULL_PRECISION);
     int64_t mask = dims_mask(x, "logsumexp", dims, n);
     if (mask < 0) return NULL;
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
@@ -262,6 +264,7 @@ static clef_tensor *root(clef_tensor *s) {
 }
 
 clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool keep) {
+    x = clef__autocast(x, CLEF__FULL_PRECISION);
     int64_t mask = dims_mask(x, "norm", dims, n);
     if (mask < 0) return NULL;
     if (!(p > 0)) return clef__refuse(clef_tensor_context(x), "norm", CLEF_INVALID, "p = %g is not positive", p);
@@ -305,6 +308,8 @@ clef_tensor *clef_cosine_similarity(clef_tensor *a, clef_tensor *b, int dim, dou
         return clef__refuse(ctx, "cosine_similarity", CLEF_SHAPE, "a %s and b %s do not broadcast",
                             clef__shape_text(clef_tensor_shape(a)), clef__shape_text(clef_tensor_shape(b)));
     if (!(eps >= 0)) return clef__refuse(ctx, "cosine_similarity", CLEF_INVALID, "eps = %g is negative", eps);
+    a = clef__autocast(a, CLEF__FULL_PRECISION), b = clef__autocast(b, CLEF__FULL_PRECISION);
+    if (!a || !b) return NULL;
     clef_dtype dtype = clef__promote(clef_tensor_dtype(clef__to_float(a)), clef_tensor_dtype(clef__to_float(b)));
     clef_tensor *x = clef_expand(clef__to_wide(a), both), *y = clef_expand(clef__to_wide(b), both);
     int64_t mask = dims_mask(x, "cosine_similarity", &dim, 1);

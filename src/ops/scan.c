@@ -74,8 +74,12 @@ static void scan_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_ten
 }
 
 static const clef__strategy *const scan_strategies[] = {&(const clef__strategy){.name = "chunks", .lower = scan_lower}, NULL};
-static const clef_op op_cumsum = {
-    .name = "cumsum", .kind = CLEF__KERNEL, .infer = scan_infer, .gradient = scan_gradient, .strategies = scan_strategies};
+static const clef_op op_cumsum = {.name = "cumsum",
+                                  .precision = CLEF__FULL_PRECISION,
+                                  .kind = CLEF__KERNEL,
+                                  .infer = scan_infer,
+                                  .gradient = scan_gradient,
+                                  .strategies = scan_strategies};
 
 static clef_tensor *apply_scan(clef_tensor *x, int64_t dim, bool reverse) {
     scan_attributes a = {dim, reverse};
@@ -126,14 +130,18 @@ static void product_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_
     dx[0] = clef_to(slopes, clef_tensor_dtype(x[0]));
 }
 
-static const clef_op op_cumprod = {
-    .name = "cumprod", .kind = CLEF__KERNEL, .infer = scan_infer, .gradient = product_gradient, .strategies = scan_strategies};
+static const clef_op op_cumprod = {.name = "cumprod",
+                                   .precision = CLEF__FULL_PRECISION,
+                                   .kind = CLEF__KERNEL,
+                                   .infer = scan_infer,
+                                   .gradient = product_gradient,
+                                   .strategies = scan_strategies};
 
 /* ---- the functions ---- */
 
 /* x itself where it is a scalar: one element long. */
 static clef_tensor *scan(const clef_op *op, clef_tensor *x, int dim) {
-    if (!CLEF__GIVEN(op->name, "x", x)) return NULL;
+    if (!CLEF__GIVEN(op->name, "x", x) || !(x = clef__autocast(x, op->precision))) return NULL;
     scan_attributes a = {0};
     int d = dim;
     if (!clef__normalize_dim(clef__nameable_dims(x), &d)) return clef__refuse_dim(x, op->name, dim);

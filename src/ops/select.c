@@ -70,6 +70,8 @@ clef_tensor *clef_scatter_value(clef_tensor *x, int dim, clef_tensor *index, dou
 /* Each part sees 0 where the other counts, so that a gradient is 0 there whatever x is; at 0 it is the slope's, as PyTorch's is. */
 clef_tensor *clef_prelu(clef_tensor *x, clef_tensor *weight) {
     if (!CLEF__GIVEN("prelu", "x weight", x, weight)) return NULL;
+    x = clef__autocast(x, CLEF__LOW_PRECISION), weight = clef__autocast(weight, CLEF__LOW_PRECISION);
+    if (!x || !weight) return NULL;
     clef_shape shape = clef_tensor_shape(x), slopes = clef_tensor_shape(weight);
     bool one = slopes.rank == 0 || (slopes.rank == 1 && slopes.dim[0] == 1);
     if (!one && (shape.rank < 2 || slopes.rank != 1 || slopes.dim[0] != shape.dim[1]))
@@ -147,7 +149,7 @@ clef_tensor *clef_repeat_interleave(clef_tensor *x, int64_t repeats, int dim) {
 }
 
 clef_tensor *clef_upsample_nearest2d(clef_tensor *x, int fh, int fw) {
-    if (!CLEF__GIVEN("upsample_nearest2d", "x", x)) return NULL;
+    if (!CLEF__GIVEN("upsample_nearest2d", "x", x) || !(x = clef__autocast(x, CLEF__FULL_PRECISION))) return NULL;
     clef_context *ctx = clef_tensor_context(x);
     clef_shape s = clef_tensor_shape(x);
     if (s.rank != 4) return clef__refuse(ctx, "upsample_nearest2d", CLEF_SHAPE, "x %s is not [n,c,h,w]", clef__shape_text(s));

@@ -195,11 +195,13 @@ static const clef__strategy *const softmax_strategies[] = {&(const clef__strateg
 static const clef__strategy *const log_softmax_strategies[] = {&(const clef__strategy){.name = "lines", .lower = log_softmax_lower},
                                                                NULL};
 static const clef_op op_softmax = {.name = "softmax",
+                                   .precision = CLEF__FULL_PRECISION,
                                    .kind = CLEF__KERNEL,
                                    .infer = softmax_infer,
                                    .gradient = softmax_gradient,
                                    .strategies = softmax_strategies};
 static const clef_op op_log_softmax = {.name = "log_softmax",
+                                       .precision = CLEF__FULL_PRECISION,
                                        .kind = CLEF__KERNEL,
                                        .infer = softmax_infer,
                                        .gradient = log_softmax_gradient,

@@ -45,6 +45,7 @@ static uint64_t key_of(const clef_pipeline *p, const clef__pipeline_call *call) 
     mix(&key, clef__nn_of(p->ctx)->version);
     mix(&key, (uint64_t)(uintptr_t)call->loss);
     mix(&key, clef_grad_enabled(p->ctx));
+    mix(&key, (uint64_t)clef_get_autocast(p->ctx));
     mix(&key, clef__is_copy(call) ? (uint64_t)call->share.all + 1 : 0);
     mix_type(&key, call->x);
     mix_type(&key, call->y);

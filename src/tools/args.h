@@ -34,6 +34,7 @@ typedef struct common_options {
     const char *device;
     uint64_t seed;
     const char *matmul_precision; /* of verbs with PRECISION_ARG; NULL: not given */
+    const char *dtype;            /* of verbs with DTYPE_ARG; NULL: not given */
     int64_t threads;
     bool json, quiet, help;
 } common_options;
@@ -52,6 +53,13 @@ typedef struct common_options {
     {                                                                                                 \
         "matmul-precision", ARG_CHOICE, "highest|high", offsetof(common_options, matmul_precision),   \
             "high: products of f32 in TF32 where the device has matrix units for it; default highest" \
+    }
+
+/* Of the verbs that run a model under autocast (tool_autocast). */
+#define DTYPE_ARG                                                                                       \
+    {                                                                                                   \
+        "dtype", ARG_CHOICE, "f32|f16|bf16", offsetof(common_options, dtype),                           \
+            "of products, while weights, sums, norms and losses are f32 (mixed precision); default f32" \
     }
 
 typedef struct verb {

@@ -17,6 +17,7 @@ static void as_json(const clef_context *ctx, const clef_evaluation_result *r) {
     json j = json_begin(stdout);
     json_text(&j, "event", "result");
     json_text(&j, "device", tool_device_name(ctx));
+    json_text(&j, "dtype", clef_dtype_name(clef_get_autocast(ctx)));
     json_text(&j, "matmul_precision", tool_precision(ctx));
     json_whole(&j, "tokens", r->answers);
     json_number(&j, "loss", r->loss);

@@ -129,6 +129,12 @@ const char *tool_precision(const clef_context *ctx) {
     return clef_get_matmul_precision(ctx) == CLEF_MATMUL_HIGH ? "high" : "highest";
 }
 
+void tool_autocast(clef_context *ctx, const common_options *common) {
+    static const clef_dtype dtypes[] = {CLEF_F16, CLEF_BF16};
+    for (int i = 0; common->dtype && i < 2; i++)
+        if (!strcmp(common->dtype, clef_dtype_name(dtypes[i]))) clef_set_autocast(ctx, dtypes[i]);
+}
+
 static void help(FILE *out) {
     fputs("usage: clef VERB [OPTION]...\nTrains and runs neural networks on any OpenCL device.\n\n", out);
     for (int i = 0; i < VERBS; i++) fprintf(out, "  %-10s%s\n", verbs[i]->name, verbs[i]->summary);

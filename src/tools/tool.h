@@ -28,6 +28,8 @@ double tool_seconds(void);
 const char *tool_device_name(const clef_context *ctx);
 /* Of products of f32: "highest" or "high". */
 const char *tool_precision(const clef_context *ctx);
+/* Sets what --dtype says. */
+void tool_autocast(clef_context *ctx, const common_options *common);
 
 /* ---- outputs.c: each is false after one line on stderr ---- */
 /* Can a file be made that takes the place of what is there? */

@@ -103,6 +103,7 @@ bool train_open_model(train_run *r) {
     if (chosen.recompute) model_recompute(chosen.model, r->net);
     if (!r->net || clef_replicate(r->net, r->all) || !train_spread_model(r)) return false;
     r->optimizer = make_optimizer(r->net, r->data_group);
+    if (clef_get_autocast(r->ctx) == CLEF_F16 && !(r->scaler = clef_grad_scaler_new(r->ctx, NULL))) return false;
     if (!r->optimizer || (r->data.text && language_spare_decay(r->optimizer, r->net))) return false;
     if (is(chosen.schedule, "constant") && !chosen.warmup) return true;
     r->schedule = make_schedule(r, clef_loader_batches(r->train_loader));
@@ -144,6 +145,7 @@ void train_describe(const train_run *r, char *note, size_t size) {
                  (long long)chosen.limit, (unsigned long long)chosen.common.seed);
     if ((chosen.beta2 > 0 && chosen.beta2 != 0.999) || chosen.min_lr > 0)
         n = add_note(note, size, n, " beta2=%.9g min_lr=%.9g", chosen.beta2, chosen.min_lr);
+    if (clef_get_autocast(r->ctx) != CLEF_F32) n = add_note(note, size, n, " dtype=%s", chosen.common.dtype);
     if (r->data.text) n = describe_language(r, note, size, n);
     if (chosen.ranks.parts) add_note(note, size, n, " parts=%d", (int)chosen.ranks.parts);
 }

@@ -25,6 +25,7 @@ static void event_start(const train_run *r) {
     json_text(&j, "schedule", chosen.schedule);
     json_bool(&j, "augment", chosen.augment);
     json_bool(&j, "recompute", chosen.recompute);
+    json_text(&j, "dtype", clef_dtype_name(clef_get_autocast(r->ctx)));
     json_text(&j, "matmul_precision", tool_precision(r->ctx));
     json_whole(&j, "seed", (int64_t)chosen.common.seed);
     json_end(&j);
@@ -34,6 +35,8 @@ static void lines_start(const train_run *r) {
     tool_line(stderr, "%s on %s: %lld parameters, %lld %s to train, %lld to test", chosen.model, r->data.name,
               (long long)clef_parameter_count(r->net), (long long)clef_dataset_size(r->train), r->data.text ? "windows" : "images",
               (long long)clef_dataset_size(r->test));
+    if (clef_get_autocast(r->ctx) != CLEF_F32)
+        tool_line(stderr, "products in %s%s", clef_dtype_name(clef_get_autocast(r->ctx)), r->scaler ? ", with a scaled loss" : "");
     if (clef_get_matmul_precision(r->ctx) == CLEF_MATMUL_HIGH)
         tool_line(stderr, "products of f32 in TF32 where the device has matrix units for it");
     if (!r->all) tool_line(stderr, "device %s", tool_device_name(r->ctx));

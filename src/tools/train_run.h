@@ -43,6 +43,7 @@ typedef struct train_run {
     clef_pipeline *pipeline; /* NULL: none */
     clef_optimizer *optimizer;
     clef_schedule *schedule;
+    clef_grad_scaler *scaler; /* with --dtype f16 */
     bool per_step, stepped;
     double begun;
     clef_epoch last;

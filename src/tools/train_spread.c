@@ -74,6 +74,8 @@ const char *train_spread_fits(bool text) {
     if (parts && !can_be_cut(o->model)) return "--parallel tensor wants --model mlp, lenet, cnn, gpt or llama";
     if (spread && (o->ranks.parts || o->ranks.shares || o->ranks.zero))
         return "--parts, --shares and --zero belong to --parallel data";
+    if ((spread || o->ranks.parts) && o->common.dtype && is(o->common.dtype, "f16"))
+        return "--dtype f16 scales the loss, which goes with no --parts and with --parallel data only; --dtype bf16 needs no scale";
     return NULL;
 }
 

@@ -24,6 +24,7 @@ static const arg args[] = {
     OPTION("threads", ARG_COUNT, "N", threads, "that prepare batches; default 1"),
     OPTION("context", ARG_COUNT, "N", context, "of text: tokens in a window; default: as many as the model can"),
     OPTION("whole", ARG_FLAG, NULL, whole, "all of the text, not its last tenth"),
+    DTYPE_ARG,
     PRECISION_ARG,
     COMMON_ARGS};
 
@@ -41,6 +42,7 @@ static void as_json(const clef_context *ctx, const clef_dataset *data, const cle
     json j = json_begin(stdout);
     json_text(&j, "event", "result");
     json_text(&j, "device", tool_device_name(ctx));
+    json_text(&j, "dtype", clef_dtype_name(clef_get_autocast(ctx)));
     json_text(&j, "matmul_precision", tool_precision(ctx));
     json_whole(&j, "images", r->items);
     json_number(&j, "loss", r->loss);
@@ -121,6 +123,7 @@ static int run_eval(const char *const *operands) {
     if (!o.model) o.model = s.model;
     clef_context *ctx = tool_open("eval", &o.common, &code);
     if (!ctx) return code;
+    tool_autocast(ctx, &o.common);
     code = s.text ? score_text(ctx, &s) : score(ctx, &s);
     clef_close(ctx);
     return code;

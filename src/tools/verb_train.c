@@ -60,6 +60,7 @@ static const arg args[] = {
     OPTION("timeout", ARG_COUNT, "N", ranks.timeout,
            "end after so many seconds without a sign of life of another device's process or thread; default 300"),
     OPTION("mpi", ARG_FLAG, NULL, ranks.mpi, "the same with a process for each device, started by mpirun"),
+    DTYPE_ARG,
     PRECISION_ARG,
     COMMON_ARGS};
 
@@ -112,7 +113,8 @@ static int fit(train_run *r) {
                                 .user = r,
                                 .interrupt = &interrupted,
                                 .group = r->all,
-                                .pipeline = r->pipeline};
+                                .pipeline = r->pipeline,
+                                .scaler = r->scaler};
     clef_status status = clef_fit(r->net, &options, &history);
     if ((!status || status == CLEF_INTERRUPTED) && train_gather_model(r)) return train_failed(r);
     if (status == CLEF_INTERRUPTED) return stopped_by_hand(r);
@@ -127,6 +129,7 @@ static int fit(train_run *r) {
 static int train_on(clef_context *ctx, clef_group *all, void *begun) {
     train_run r = {.ctx = ctx, .all = all, .begun = *(const double *)begun};
     if (!source_parse_any("train", chosen.data, &r.data)) return EXIT_USAGE;
+    tool_autocast(ctx, &chosen.common);
     if (!train_make_grid(&r) || !train_open_data(&r) || !train_open_model(&r)) return train_failed(&r);
     if (chosen.dry_run) return train_dry_run(&r);
     train_say_start(&r);

@@ -68,11 +68,13 @@ void clef__checkpoint_unlock(clef__fit *f) {
     f->lock = -1;
 }
 
-/* Acts on a file while layers that are cut are whole, on every rank. */
+/* Acts on a file while layers that are cut are whole, on every rank, and under the run's autocast, which the file tells. */
 static clef_status act_on_whole(clef__fit *f, clef_status (*act)(clef__fit *f, const char *path, void *user), const char *path,
                                 void *user) {
     clef_status status = clef__whole_module(f, true);
+    clef_dtype was = clef__loss_autocast(&f->loss);
     if (!status) status = act(f, path, user);
+    clef_set_autocast(f->ctx, was);
     clef_status cut = clef__whole_module(f, false); /* also after a failure: callers may go on */
     return status ? status : cut;
 }

@@ -87,8 +87,10 @@ static clef_status whole_batch(clef__fit *f, const clef_batch *batch, clef_tenso
 static clef_status batch_in_stages(clef__fit *f, const clef_batch *batch, clef_tensor **finite) {
     clef_tensor *loss;
     clef_loss_options options = clef__loss_options(&f->loss);
+    clef_dtype was = clef__loss_autocast(&f->loss);
     clef_status status =
         clef_pipeline_step(f->o->pipeline, batch->x, batch->y, f->o->loss ? f->o->loss : clef_cross_entropy, &options, &loss);
+    clef_set_autocast(f->ctx, was);
     if (status) return status;
     *finite = clef__meters_add(&f->meters, &(clef__answers){0}, loss, (double)batch->size);
     return *finite ? CLEF_OK : clef_error_status(f->ctx);

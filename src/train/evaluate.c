@@ -419,7 +419,13 @@ clef_status clef_evaluate_with(clef_module *module, clef_loader *data, const cle
     if (o->top_k < 0) return clef__fail(ctx, CLEF_INVALID, "evaluate: top_k is %d; it wants 1 or more, or 0 for 5", o->top_k);
     int top_k = o->top_k ? o->top_k : 5;
     if (clef_error_status(ctx)) return clef_error_status(ctx);
-    clef__loss loss = {ctx, "evaluate", o->loss, o->loss_options, o->loss_call, o->user, o->n_outputs, false};
+    clef__loss loss = {.ctx = ctx,
+                       .op = "evaluate",
+                       .fn = o->loss,
+                       .options = o->loss_options,
+                       .call = o->loss_call,
+                       .user = o->user,
+                       .n_outputs = o->n_outputs};
     clef_status status = clef__loss_check(&loss, module, data);
     if (status) return status;
     int64_t classes = clef_dataset_classes(clef_loader_dataset(data));

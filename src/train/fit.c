@@ -37,6 +37,9 @@ static clef_status check(clef_module *module, const clef_fit_options *o) {
                           o->averaged ? "the averages belong to another context" : "test_averaged needs averaged");
     if (o->scaler && clef__scaler_context(o->scaler) != ctx)
         return clef__fail(ctx, CLEF_INVALID, "fit: the grad scaler belongs to another context");
+    if (o->autocast != CLEF_F32 && o->autocast != CLEF_F16 && o->autocast != CLEF_BF16)
+        return clef__fail(ctx, CLEF_DTYPE, "fit: autocast is %s; give CLEF_F16 or CLEF_BF16, or nothing for the context's setting",
+                          clef_dtype_name(o->autocast));
     if ((o->resume || o->keep || o->checkpoint_every) && !o->checkpoint_dir)
         return clef__fail(ctx, CLEF_INVALID, "fit: resume, keep and checkpoint_every need checkpoint_dir");
     if (o->schedule && o->schedule->o.kind == CLEF_SCHEDULE_PLATEAU && o->schedule->o.maximize)
@@ -50,7 +53,14 @@ static clef_status check(clef_module *module, const clef_fit_options *o) {
 /* The loss, which fits the module and both loaders. */
 static clef_status choose_loss(clef__fit *f) {
     const clef_fit_options *o = f->o;
-    f->loss = (clef__loss){f->ctx, "fit", o->loss, o->loss_options, o->loss_call, o->user, o->n_outputs, false};
+    f->loss = (clef__loss){.ctx = f->ctx,
+                           .op = "fit",
+                           .fn = o->loss,
+                           .options = o->loss_options,
+                           .call = o->loss_call,
+                           .user = o->user,
+                           .n_outputs = o->n_outputs,
+                           .autocast = o->autocast};
     clef_status status = o->test ? clef__loss_check(&f->loss, f->module, o->test) : CLEF_OK;
     if (!status) status = clef__loss_check(&f->loss, f->module, o->train); /* last: it notes what the data is like */
     f->has_classes = clef_dataset_classes(clef_loader_dataset(o->train)) > 0 && clef__is_single(&f->loss, o->train);

@@ -109,7 +109,12 @@ clef_status clef__loss_check(clef__loss *loss, const clef_module *module, const 
                       loss->op, loss->n_outputs, targets);
 }
 
-clef_status clef__batch_outputs(const clef__loss *loss, clef_module *module, const clef_batch *batch, clef_tensor **outputs) {
+clef_dtype clef__loss_autocast(const clef__loss *loss) {
+    clef_dtype now = clef_get_autocast(loss->ctx);
+    return clef_set_autocast(loss->ctx, loss->autocast == CLEF_F32 ? now : loss->autocast);
+}
+
+static clef_status call_where_it_is(const clef__loss *loss, clef_module *module, const clef_batch *batch, clef_tensor **outputs) {
     clef_tensor *inputs[CLEF_CALL_MOST];
     int n = batch->n_inputs;
     if (n > CLEF_CALL_MOST || clef_module_tensors(module) == 0)
@@ -117,6 +122,13 @@ clef_status clef__batch_outputs(const clef__loss *loss, clef_module *module, con
     int device = clef_tensor_device(clef_module_tensor(module, 0).tensor);
     for (int i = 0; i < n; i++) inputs[i] = clef_to_device(batch->inputs[i], device);
     return clef_call(module, inputs, n, outputs, loss->n_outputs);
+}
+
+clef_status clef__batch_outputs(const clef__loss *loss, clef_module *module, const clef_batch *batch, clef_tensor **outputs) {
+    clef_dtype was = clef__loss_autocast(loss);
+    clef_status status = call_where_it_is(loss, module, batch, outputs);
+    clef_set_autocast(loss->ctx, was);
+    return status;
 }
 
 clef_loss_options clef__loss_options(const clef__loss *loss) {
@@ -150,9 +162,11 @@ static void complain(const clef__loss *loss, const clef_batch *batch) {
 
 clef_tensor *clef__batch_loss(const clef__loss *loss, clef_tensor *const *outputs, const clef_batch *batch, double *weight) {
     clef_reduction reduction = loss->options ? loss->options->reduction : CLEF_REDUCE_MEAN;
+    clef_dtype was = clef__loss_autocast(loss);
     clef_tensor *value = loss->call ? loss->call(outputs, loss->n_outputs, batch->targets, batch->n_targets, loss->user)
                                     : loss_of(loss, outputs[0], batch);
     if (value && clef_tensor_shape(value).rank > 0) value = clef_mean(value, NULL, 0, false);
+    clef_set_autocast(loss->ctx, was);
     if (!value && clef_error_status(loss->ctx) == CLEF_OK) complain(loss, batch);
     *weight = reduction == CLEF_REDUCE_SUM && batch->size > 0 ? 1 : (double)batch->size;
     return value;

@@ -82,11 +82,11 @@ static clef_status check_parts(const clef__fit *f) {
 }
 
 /* Options on which it depends when ranks meet. */
-enum { NUMBERS = 15 };
+enum { NUMBERS = 16 };
 static const char *const number_name[NUMBERS] = {
-    "epochs",        "accumulate",       "clip_norm above 0", "early_stop_patience", "keep",       "checkpoint_every",
-    "resume",        "a checkpoint_dir", "test data",         "schedule_per_step",   "a pipeline", "averages",
-    "test_averaged", "n_extra",          "a scaler"};
+    "epochs",           "accumulate", "clip_norm above 0", "early_stop_patience", "keep",     "checkpoint_every", "resume",
+    "a checkpoint_dir", "test data",  "schedule_per_step", "a pipeline",          "averages", "test_averaged",    "n_extra",
+    "a scaler",         "autocast"};
 
 static clef_status check_options(const clef__fit *f) {
     const clef_fit_options *o = f->o;
@@ -94,7 +94,7 @@ static clef_status check_options(const clef__fit *f) {
     int64_t own[NUMBERS] = {o->epochs,        o->accumulate,        o->clip_norm > 0,    o->early_stop_patience,
                             o->keep,          o->checkpoint_every,  o->resume,           o->checkpoint_dir != NULL,
                             o->test != NULL,  o->schedule_per_step, o->pipeline != NULL, o->averaged != NULL,
-                            o->test_averaged, o->n_extra,           o->scaler != NULL};
+                            o->test_averaged, o->n_extra,           o->scaler != NULL,   o->autocast};
     int64_t(*all)[NUMBERS] = clef__calloc((size_t)size, sizeof *all);
     if (!all) return clef__fail(f->ctx, CLEF_MEMORY, "fit: no memory for the options of %d ranks", size);
     clef_status status = clef_group_gather_bytes(f->group, own, all, sizeof own);

@@ -51,9 +51,12 @@ typedef struct clef__loss {
     const clef_loss_options *options;
     clef_loss_call_fn call; /* NULL, or what takes all outputs and targets, in place of fn */
     void *user;
-    int n_outputs;  /* of the module; 0 until clef__loss_check: as many as it says, or 1 */
-    bool sequences; /* after clef__loss_check: one output [b,...,c] answers one target of classes [b,...] */
+    int n_outputs;       /* of the module; 0 until clef__loss_check: as many as it says, or 1 */
+    bool sequences;      /* after clef__loss_check: one output [b,...,c] answers one target of classes [b,...] */
+    clef_dtype autocast; /* outputs and loss are computed under it; F32: as the context has it */
 } clef__loss;
+/* Sets the loss's autocast; returns what clef_set_autocast puts back. */
+clef_dtype clef__loss_autocast(const clef__loss *loss);
 /* Fills n_outputs.  CLEF_INVALID unless the loss can take the module's outputs and the loader's targets. */
 clef_status clef__loss_check(clef__loss *loss, const clef_module *module, const clef_loader *loader);
 /* Is there one output and one target of it? */

@@ -81,6 +81,44 @@ Test(train, products_of_either_precision) {
     cr_expect(s->code == 0 && strstr(s->err, "products of f32 in TF32 where"), "%s", s->err);
 }
 
+/* Weights are f32 whatever products are; a run, its summary and eval say the type, a checkpoint of one is not resumed under another, and f16 scales
+   its loss, which not all ways of training can. */
+Test(train, mixed_precision) {
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    char arguments[256], wanted[64];
+    for (int i = 0; i < 3; i++) {
+        snprintf(wanted, sizeof wanted, "\"dtype\":\"%s\"", dtypes[i]);
+        snprintf(arguments, sizeof arguments, SMALL "--epochs 2 --json --dtype %s --out %s --checkpoint of_%s", dtypes[i],
+                 dtypes[i], dtypes[i]);
+        const said *s = clef("", arguments);
+        cr_assert_eq(s->code, 0, "%s", s->err);
+        cr_expect(strstr(s->out, wanted), "%s", s->out);
+        double accuracy = number_of(strstr(s->out, "{\"event\":\"done\""), "test_accuracy");
+        cr_expect(accuracy > 0.2, "%s: %g", dtypes[i], accuracy);
+        snprintf(arguments, sizeof arguments, "eval --data digits --model mlp --limit 320 --weights %s --json --dtype %s",
+                 dtypes[i], dtypes[i]);
+        s = clef("", arguments);
+        cr_expect(s->code == 0 && strstr(s->out, wanted), "%s%s", s->out, s->err);
+        cr_expect_float_eq(number_of(s->out, "accuracy"), accuracy, 1e-9);
+    }
+    char command[256];
+    snprintf(command, sizeof command, "cd '%s' && ! cmp -s f32 f16 && ! cmp -s f32 bf16 && ! cmp -s f16 bf16", workplace);
+    cr_expect_eq(system(command), 0, "the type made no difference");
+    const said *s = clef("", SMALL "--epochs 2 --dtype f16 --checkpoint of_f16 --resume --out again");
+    cr_expect_eq(s->code, 0, "%s", s->err);
+    same_files("f16", "again");
+    s = clef("", SMALL "--epochs 3 --checkpoint of_bf16 --resume");
+    cr_expect(s->code == 1 && strstr(s->err, "dtype=bf16") && lines(s->err) == 1, "%s", s->err);
+    s = clef("", "train --data digits --model mlp --limit 64 --epochs 1 --dtype f16");
+    cr_expect(s->code == 0 && strstr(s->err, "products in f16, with a scaled loss"), "%s", s->err);
+    s = clef("", SMALL "--dtype f16 --dry-run");
+    cr_expect_eq(s->code, 0, "%s", s->err);
+    s = clef("", SMALL "--dtype f16 --parts 2");
+    cr_expect(s->code == 2 && strstr(s->err, "--dtype f16 scales the loss") && lines(s->err) == 1, "%s", s->err);
+    s = clef("", SMALL "--dtype f64");
+    cr_expect(s->code == 2 && lines(s->err) == 1, "%s", s->err);
+}
+
 Test(train, the_same_seed_gives_the_same_weights) {
     cr_assert_eq(clef("", SMALL "--epochs 2 --seed 4 --out a.safetensors")->code, 0);
     cr_assert_eq(clef("", SMALL "--epochs 2 --seed 4 --out b.safetensors --threads 3")->code, 0);
