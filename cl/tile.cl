@@ -90,6 +90,7 @@
 #define A_ELEMENT MEMORY(A_IN)
 #define B_ELEMENT MEMORY(B_IN)
 #define ITEMS (GM * GN)
+#define BESIDE (STAGES == 1 && ITEMS % 64 == 0)
 #define SPAN (32 * TK)
 #define OPERANDS_KEPT (FLAT && TK > 8) /* or, with twice the elements on their way, it would want more than 128 registers */
 #define TILE_M (GM * RM)

@@ -26,10 +26,17 @@
 #endif
 
 /* Where in a block a work-item's first load of `width` elements begins, row (of A's rows or B's columns) and depth, and how much
-   further its i-th does: that is a constant, which costs no register. */
-#define ROW_AT(along, width, tile) ((along) ? item / (TK / width) : item % (tile / width) * width)
+   further its i-th does: that is a constant, which costs no register.  With BESIDE, of four loads along a row the first two are of neighbours
+   and the others of those 32 items on: a sub-group that turns what it loads then puts 16 rows of two depths into all banks, not 8 of four. */
+#ifndef BESIDE
+#define BESIDE 0
+#endif
+#define IN_TWO(width) (BESIDE && TK / width == 4)
+#define ROW_AT(along, width, tile)                                                               \
+    ((along) ? IN_TWO(width) ? item / 64 * 16 + item % 32 / 2 : item / (TK / width) : item % (tile / width) * width)
 #define ROW_ON(along, width, i) ((along) ? (i) * (ITEMS * width / TK) : 0)
-#define DEPTH_AT(along, width, tile) ((along) ? item % (TK / width) * width : item / (tile / width))
+#define DEPTH_AT(along, width, tile)                                                             \
+    ((along) ? (IN_TWO(width) ? item % 2 + item % 64 / 32 * 2 : item % (TK / width)) * width : item / (tile / width))
 #define DEPTH_ON(along, width, tile, i) ((along) ? 0 : (i) * (ITEMS * width / tile))
 #define A_ROW ROW_AT(A_ALONG, A_WIDTH, TILE_M)
 #define A_ROW_ON(i) ROW_ON(A_ALONG, A_WIDTH, i)

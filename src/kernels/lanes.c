@@ -75,7 +75,7 @@ void clef__launch_rows(const clef__lowering *lw, const char *file, const char *k
     clef__launch_team(lw, team);
 }
 
-/* So many as variables of a member take no more than half of the registers that a work-item of a full group has, twice. */
+/* Gradients hold two values of each element: of f32, half of the 128 registers that a work-item has. */
 enum { MOST_HELD = 32, LEAST_HELD = 4 };
 
 void clef__launch_held(const clef__lowering *lw, clef_dtype dtype, int64_t n) {
