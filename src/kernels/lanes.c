@@ -75,11 +75,11 @@ void clef__launch_rows(const clef__lowering *lw, const char *file, const char *k
     clef__launch_team(lw, team);
 }
 
-/* Gradients hold two values of each element: of f32, half of the 128 registers that a work-item has. */
-enum { MOST_HELD = 32, LEAST_HELD = 4 };
+enum { LEAST_HELD = 4 };
 
-void clef__launch_held(const clef__lowering *lw, clef_dtype dtype, int64_t n) {
-    int64_t team = clef__lower_team(lw, n), most = dtype == CLEF_F64 ? MOST_HELD / 4 : MOST_HELD, held = LEAST_HELD;
+void clef__launch_held(const clef__lowering *lw, clef_dtype dtype, int64_t n, int64_t most) {
+    int64_t team = clef__lower_team(lw, n), held = LEAST_HELD;
+    if (dtype == CLEF_F64) most /= 4;
     if (team == 1 || n > most * team) return;
     while (held * team < n) held *= 2;
     clef__launch_define(lw, "HELD", "%d", (int)held);

@@ -36,8 +36,9 @@ int clef__lower_team(const clef__lowering *lw, int64_t n);
 int clef__lower_row_lanes(const clef__lowering *lw, int64_t n);
 /* Begins a launch of a kernel that goes along rows of n: DT, and W or TEAM. */
 void clef__launch_rows(const clef__lowering *lw, const char *file, const char *kernel, clef_dtype dtype, int64_t n);
-/* Behind it, for kernels that look at a row more than once: what members hold of a row of n, where that is not too much (HELD, cl/lanes.h). */
-void clef__launch_held(const clef__lowering *lw, clef_dtype dtype, int64_t n);
+/* Behind it, for kernels that look at a row more than once: how many elements of a row of n members hold (HELD, cl/lanes.h), where that are
+   no more than `most`, of f64 a quarter.  What else a kernel has in registers decides how many do not spill. */
+void clef__launch_held(const clef__lowering *lw, clef_dtype dtype, int64_t n, int64_t most);
 /* Its units, rows or splits of rows, each of about `work` elements; and its end. */
 clef__units clef__lower_rows(const clef__lowering *lw, int64_t rows, int64_t n, int64_t work);
 void clef__launch_end_rows(const clef__lowering *lw, int64_t n, clef__units rows);

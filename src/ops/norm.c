@@ -83,7 +83,7 @@ static clef_tensor *inverse_deviation(clef_tensor *var, double eps) { return cle
    One kernel each way while a row stays in the cache (cl/norm.cl).  Longer rows, and gradients that will be differentiated again,
    are written in other expressions.  RMS norm is layer norm that is not centred: its mean is 0, and it has no bias. */
 
-enum { LONGEST_ROW = 1 << 16 };
+enum { LONGEST_ROW = 1 << 16, MOST_HELD = 8 /* with as many of weight and bias on their way, 16 would spill */ };
 
 typedef struct layer_attributes {
     int64_t n_dims, parts; /* backward: into how many parts the rows are cut for the sums of weight and bias; 0: no sums */
@@ -110,7 +110,7 @@ static bool takes_rows(clef__call *call, int weight) {
 static void launch_rows(const clef__lowering *lw, const char *kernel, clef_dtype dtype, int64_t n, int affine) {
     const layer_attributes *a = clef__attributes(clef__lower_node(lw));
     clef__launch_rows(lw, "norm.cl", kernel, dtype, n);
-    clef__launch_held(lw, dtype, n);
+    clef__launch_held(lw, dtype, n, MOST_HELD);
     clef__launch_define(lw, "AFFINE", "%d", affine);
     clef__launch_define(lw, "CENTRED", "%d", (int)a->centred);
 }

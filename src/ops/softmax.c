@@ -54,9 +54,10 @@ static clef__units units_of(const clef__lowering *lw, clef__axes axes, int64_t b
     return clef__lower_units(lw, axes.outer * clef__ceil_div(axes.inner, block), 4 * axes.n * block);
 }
 
+enum { MOST_HELD = 32 }; /* gradients hold two values of each element */
 static void begin_softmax(const clef__lowering *lw, const char *kernel, clef_dtype dtype, clef__axes axes, int logarithm) {
     clef__launch_reduction(lw, "softmax.cl", kernel, dtype, axes);
-    if (axes.inner == 1) clef__launch_held(lw, dtype, axes.n);
+    if (axes.inner == 1) clef__launch_held(lw, dtype, axes.n, MOST_HELD);
     clef__launch_define(lw, "LOG", "%d", logarithm);
 }
 
@@ -257,7 +258,7 @@ static clef__axes class_rows(const clef__lowering *lw, int *order, int *kept) {
 
 static void class_begin(const clef__lowering *lw, const char *kernel, clef__operand x, clef__operand t, clef__axes axes) {
     clef__launch_rows(lw, "softmax.cl", kernel, x.dtype, axes.n);
-    clef__launch_held(lw, x.dtype, axes.n);
+    clef__launch_held(lw, x.dtype, axes.n, MOST_HELD);
     clef__launch_define(lw, "TT", "%s", clef__token(t.dtype));
 }
 
