@@ -104,12 +104,7 @@ static clef_status part(const char *dir, int64_t interrupt_after, float **averag
     clef_fit_options options = rig_fit(&r);
     stopper s = {.at = interrupt_after};
     options.averaged = mean;
-    options.epochs = 2;
-    options.checkpoint_dir = dir;
-    options.resume = dir != NULL;
-    options.on_progress = interrupt_after ? raise_flag : NULL;
-    options.user = &s;
-    options.interrupt = &s.flag;
+    fit_in_parts(&options, dir, &s);
     clef_status status = clef_fit(r.net, &options, NULL);
     cr_assert(status == CLEF_OK || status == CLEF_INTERRUPTED, "%s", clef_error(r.ctx));
     if (status == CLEF_OK) *average = averages(mean, n);

@@ -91,12 +91,7 @@ static clef_status part(rig *r, const char *dir, int64_t interrupt_after, clef_g
     stopper s = {.at = interrupt_after};
     options.scaler = high(r->ctx);
     options.loss = large;
-    options.epochs = 2;
-    options.checkpoint_dir = dir;
-    options.resume = dir != NULL;
-    options.on_progress = interrupt_after ? raise_flag : NULL;
-    options.user = &s;
-    options.interrupt = &s.flag;
+    fit_in_parts(&options, dir, &s);
     clef_status status = clef_fit(r->net, &options, NULL);
     cr_assert(status == CLEF_OK || status == CLEF_INTERRUPTED, "%s", clef_error(r->ctx));
     *state = clef_grad_scaler_get(options.scaler);

@@ -66,6 +66,16 @@ static inline bool raise_flag(void *user, const clef_progress *p) {
     return true;
 }
 
+/* Two epochs that go on with what is in `dir` (NULL: a run of its own, without files) and that `s` interrupts, unless it is `at` 0. */
+static inline void fit_in_parts(clef_fit_options *options, const char *dir, stopper *s) {
+    options->epochs = 2;
+    options->checkpoint_dir = dir;
+    options->resume = dir != NULL;
+    options->on_progress = s->at ? raise_flag : NULL;
+    options->user = s;
+    options->interrupt = &s->flag;
+}
+
 /* Ten batches of 32 items, with a NaN in the fourth if wanted, of which the first `items` are taken. */
 enum { POISON_ITEMS = 320, POISON_BATCH = 32, POISON_AT = 3 };
 static inline clef_loader *rig_poisoned(const rig *r, bool poisoned, int64_t items) {
