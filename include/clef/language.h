@@ -91,10 +91,14 @@ CLEF_API clef_language_sizes clef_language_sizes_of(const clef_module *net);
    A file that is damaged, a tensor that is missing, unknown or of another shape is CLEF_FORMAT. */
 typedef struct clef_language_options {
     double dropout; /* for training on */
-    bool f32;       /* weights become f32; false: they stay in the dtype of the files (f32, f16 or bf16) */
+    bool f32;       /* weights become f32 */
+    clef_dtype
+        half; /* CLEF_F16 or CLEF_BF16: matrices become that, rounded to the nearest (norms stay f32), so that a token reads half as much
+                        memory as in f32; neither: they stay in the dtype of the files (f32, f16 or bf16) */
 } clef_language_options;
-/* The model of a directory, or of a .safetensors file with config.json beside it.  Options NULL: all defaults.
-       clef_module *net = clef_language_open(ctx, "gpt2", NULL);  */
+/* The model of a directory, or of a .safetensors file with config.json beside it.  Options NULL: all defaults.  CLEF_INVALID for another
+   half, or with f32; CLEF_UNSUPPORTED for an LSTM's, whose weights are f32.
+       clef_module *net = clef_language_open(ctx, "gpt2", &(clef_language_options){.half = CLEF_BF16});  */
 CLEF_API clef_module *clef_language_open(clef_context *ctx, const char *path, const clef_language_options *options);
 /* Writes config.json and model.safetensors, tensors named as transformers names them (GPT-2's behind "transformer."), into a directory,
    which is made if it is not there.  CLEF_INVALID for a module that is none of those above.

@@ -188,6 +188,7 @@ static void see_dtype(opening *o, const clef__reader *reader, const clef__st_ind
 static clef_dtype dtype_of_weights(opening *o, const clef_language_options *options) {
     clef_dtype dtype = CLEF_DTYPE_COUNT;
     if (options && options->f32) return CLEF_F32;
+    if (options && options->half) return options->half;
     each_file(o, see_dtype, &dtype);
     return dtype == CLEF_F16 || dtype == CLEF_BF16 ? dtype : CLEF_F32;
 }
@@ -213,6 +214,9 @@ static clef_module *make_model(opening *o, const clef_language_options *options)
     clef__free(text);
     clef__free(path);
     if (o->report.status) return NULL;
+    if (options && options->half && config.made.kind == CLEF__LSTM)
+        clef__report_set(&o->report, CLEF_UNSUPPORTED, "weights of an LSTM are f32, and cannot be %s",
+                         clef_dtype_name(options->half));
     clef_dtype dtype = dtype_of_weights(o, options);
     if (o->report.status) return NULL;
     clef_module *net = make_of(o->ctx, &config.made, dtype, options ? options->dropout : 0);
@@ -246,9 +250,19 @@ static void end_opening(opening *o) {
     clef__free(o->filled);
 }
 
+static bool options_fit(clef_context *ctx, const clef_language_options *options) {
+    clef_dtype half = options ? options->half : 0;
+    if (half && half != CLEF_F16 && half != CLEF_BF16)
+        return clef__fail(ctx, CLEF_INVALID, "language_open: half is %s; it is f16 or bf16", clef_dtype_name(half)), false;
+    if (half && options->f32)
+        return clef__fail(ctx, CLEF_INVALID, "language_open: weights cannot be f32 and %s", clef_dtype_name(half)), false;
+    return true;
+}
+
 clef_module *clef_language_open(clef_context *ctx, const char *path, const clef_language_options *options) {
     if (!ctx) return NULL;
     if (!path) return clef__fail(ctx, CLEF_INVALID, "language_open: the path is NULL"), NULL;
+    if (!options_fit(ctx, options)) return NULL;
     opening o = {.ctx = ctx, .path = path};
     find_files(&o);
     clef_module *net = o.report.status ? NULL : make_model(&o, options);

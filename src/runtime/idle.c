@@ -2,24 +2,32 @@
 
    Kernels and codes hold their programs, and so do threads that build one or wait for it.  A program whose last holder is gone is idle:
    it stays for whoever asks for it next, and beyond a limit those go that were held longest ago.  A driver has up to megabytes for each.
+   Those that failed have only their logs, and a limit of their own: else they would be built again by whoever looks at no error.
 
    What was joined is released as a whole (code.c): a part that nobody holds stays with the others, and holds nothing. */
 #include "runtime/runtime_internal.h"
 
-/* ---- the list, from the one that was held longest ago ---- */
+/* ---- the lists, from the one that was held longest ago ---- */
+
+/* Only who holds a program changes its state: it leaves the list on which it was put. */
+static clef__idle *list_of(clef__programs *programs, const clef__program *p) {
+    return p->state == CLEF__FAILED ? &programs->failed : &programs->idle;
+}
 
 static void unlist(clef__programs *programs, clef__program *p) {
-    *(p->older ? &p->older->newer : &programs->oldest) = p->newer;
-    *(p->newer ? &p->newer->older : &programs->newest) = p->older;
-    programs->idle--;
+    clef__idle *idle = list_of(programs, p);
+    *(p->older ? &p->older->newer : &idle->oldest) = p->newer;
+    *(p->newer ? &p->newer->older : &idle->newest) = p->older;
+    idle->n--;
 }
 
 static void list(clef__programs *programs, clef__program *p) {
-    p->older = programs->newest;
+    clef__idle *idle = list_of(programs, p);
+    p->older = idle->newest;
     p->newer = NULL;
-    *(p->older ? &p->older->newer : &programs->oldest) = p;
-    programs->newest = p;
-    programs->idle++;
+    *(p->older ? &p->older->newer : &idle->oldest) = p;
+    idle->newest = p;
+    idle->n++;
 }
 
 void clef__program_hold(clef__programs *programs, clef__program *p) {
@@ -45,16 +53,15 @@ static clef__program *take_out(clef__programs *programs, clef__program *p, clef_
     return p;
 }
 
-/* Those that are too many, with their parts.  Under the lock. */
-static clef__program *take_surplus(clef__programs *programs) {
-    clef__program *taken = NULL;
-    while (programs->idle > programs->most_idle) {
-        clef__program *p = programs->oldest;
+/* Puts those that are too many, with their parts, before `others`.  Under the lock. */
+static clef__program *take_surplus(clef__programs *programs, const clef__idle *idle, clef__program *others) {
+    while (idle->n > idle->most) {
+        clef__program *p = idle->oldest;
         unlist(programs, p);
-        for (clef__program *part = p->part; part; part = part->another_part) taken = take_out(programs, part, taken);
-        taken = take_out(programs, p, taken);
+        for (clef__program *part = p->part; part; part = part->another_part) others = take_out(programs, part, others);
+        others = take_out(programs, p, others);
     }
-    return taken;
+    return others;
 }
 
 /* Returns how many of the driver's programs they had; alive: which are released. */
@@ -78,7 +85,8 @@ void clef__program_release(clef__device *device, clef__program *program) {
     bool alive = clef__alive(device); /* else it is left to others, who may be */
     pthread_mutex_lock(&programs->lock);
     clef__program_let_go(programs, program);
-    clef__program *surplus = alive ? take_surplus(programs) : NULL;
+    clef__program *surplus = NULL;
+    if (alive) surplus = take_surplus(programs, &programs->failed, take_surplus(programs, &programs->idle, NULL));
     pthread_mutex_unlock(&programs->lock);
     if (!surplus) return;
     int released = free_all(surplus, true);

@@ -15,6 +15,8 @@
 
 /* ---- those that share programs ---- */
 
+enum { FAILURES_KEPT = 64 }; /* a log of some KB each */
+
 /* All that are in use in this process.  Under the lock nobody's callback is called. */
 static pthread_mutex_t in_use = PTHREAD_MUTEX_INITIALIZER;
 static clef__programs *first_in_use;
@@ -32,7 +34,8 @@ static clef__programs *new_programs(const clef__device *device, bool shares) {
     programs->options = options;
     programs->opening = device->opening;
     programs->shares = shares;
-    programs->most_idle = device->ctx->idle_programs;
+    programs->idle.most = device->ctx->idle_programs;
+    programs->failed.most = FAILURES_KEPT;
     pthread_mutex_init(&programs->lock, NULL);
     pthread_cond_init(&programs->changed, NULL);
     return programs;

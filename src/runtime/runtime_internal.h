@@ -193,6 +193,11 @@ struct clef__program {
 };
 /* Most devices of one OpenCL context that Clef makes. */
 enum { CLEF__MAX_SHARING = 64 };
+/* Programs that nobody holds, from the one that was held longest ago. */
+typedef struct clef__idle {
+    clef__program *oldest, *newest;
+    int n, most;
+} clef__idle;
 /* What is compiled for one device, or for parts of it, in one OpenCL context, with these options.  All parts are there before the first
    program is: they were opened together. */
 typedef struct clef__programs clef__programs;
@@ -209,9 +214,8 @@ struct clef__programs {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     clef__program *table[256];
-    clef__program *oldest, *newest; /* of idle ones */
-    int idle, most_idle;
-    atomic_int loaded; /* cl_programs */
+    clef__idle idle, failed; /* failed: those that do not compile, and that nobody builds at the moment */
+    atomic_int loaded;       /* cl_programs */
 };
 /* The programs of others who have the device open in the same OpenCL context, or its own; false after clef__fail.  shares: with those that
    are opened later, too; only for whole devices, whose id is all that there will be. */

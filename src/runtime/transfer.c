@@ -171,8 +171,11 @@ static void seal(clef__device *device) {
 }
 
 static clef_status write_blocking(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
-    cl_int code = clEnqueueWriteBuffer(b->device->queue, b->memory, CL_TRUE, offset, bytes, host, 0, NULL, NULL);
-    return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(b->device, code, "write: %zu bytes", bytes);
+    clef__device *device = b->device;
+    cl_int code = clEnqueueWriteBuffer(device->queue, b->memory, CL_TRUE, offset, bytes, host, 0, NULL, NULL);
+    if (code == CL_SUCCESS) return CLEF_OK;
+    device->unsettled |= clef__queue_wait(device->queue) != CL_SUCCESS; /* it may still read what lies in `host` */
+    return clef__fail_cl(device, code, "write: %zu bytes", bytes);
 }
 
 static clef_status write_small(clef__buffer *b, size_t offset, const void *host, size_t bytes) {

@@ -34,7 +34,7 @@ typedef struct common_options {
     const char *device;
     uint64_t seed;
     const char *matmul_precision; /* of verbs with PRECISION_ARG; NULL: not given */
-    const char *dtype;            /* of verbs with DTYPE_ARG; NULL: not given */
+    const char *dtype;            /* of verbs that have it; NULL: not given */
     int64_t threads;
     bool json, quiet, help;
 } common_options;

@@ -129,10 +129,15 @@ const char *tool_precision(const clef_context *ctx) {
     return clef_get_matmul_precision(ctx) == CLEF_MATMUL_HIGH ? "high" : "highest";
 }
 
-void tool_autocast(clef_context *ctx, const common_options *common) {
+clef_dtype tool_half(const common_options *common) {
     static const clef_dtype dtypes[] = {CLEF_F16, CLEF_BF16};
     for (int i = 0; common->dtype && i < 2; i++)
-        if (!strcmp(common->dtype, clef_dtype_name(dtypes[i]))) clef_set_autocast(ctx, dtypes[i]);
+        if (!strcmp(common->dtype, clef_dtype_name(dtypes[i]))) return dtypes[i];
+    return CLEF_F32;
+}
+
+void tool_autocast(clef_context *ctx, const common_options *common) {
+    if (tool_half(common)) clef_set_autocast(ctx, tool_half(common));
 }
 
 static void help(FILE *out) {

@@ -28,7 +28,9 @@ double tool_seconds(void);
 const char *tool_device_name(const clef_context *ctx);
 /* Of products of f32: "highest" or "high". */
 const char *tool_precision(const clef_context *ctx);
-/* Sets what --dtype says. */
+/* What --dtype says, if it is f16 or bf16; else f32. */
+clef_dtype tool_half(const common_options *common);
+/* Sets that for all that is computed. */
 void tool_autocast(clef_context *ctx, const common_options *common);
 
 /* ---- outputs.c: each is false after one line on stderr ---- */

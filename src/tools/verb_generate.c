@@ -30,6 +30,8 @@ static const arg args[] = {
     OPTION("stop", ARG_TEXT, "TEXT", stop, "end before this text"),
     OPTION("context", ARG_COUNT, "N", context, "remember N tokens; default: as many as the model can"),
     OPTION("slide", ARG_FLAG, NULL, slide, "when these are full, forget the older half; else end there"),
+    {"dtype", ARG_CHOICE, "f32|f16|bf16", offsetof(generate_options, common.dtype),
+     "of the weights in memory, which a token reads; default: as in the files"},
     PRECISION_ARG,
     COMMON_ARGS};
 
@@ -78,6 +80,7 @@ typedef struct run {
     clef_tokenizer *tokenizer;
     clef_generator *generator;
     clef_language_sizes sizes;
+    clef_dtype dtype; /* of the model's matrices */
     stream stream;
     clef_text_stream held;
     int64_t made;
@@ -199,6 +202,7 @@ static void report(run *r) {
         json_bool(&j, "stopped", r->stream.stopped);
         json_number(&j, "seconds", r->seconds);
         json_number(&j, "tokens_per_second", speed);
+        json_text(&j, "dtype", clef_dtype_name(r->dtype));
         json_text(&j, "matmul_precision", tool_precision(r->ctx));
         json_end(&j);
         return;
@@ -207,11 +211,21 @@ static void report(run *r) {
     if (!o.common.quiet) tool_line(stderr, "%lld tokens, %.1f tokens/s", (long long)r->made, speed);
 }
 
+static clef_dtype dtype_of(clef_module *net) {
+    for (int i = 0; i < clef_module_tensors(net); i++) {
+        clef_tensor *t = clef_module_tensor(net, i).tensor;
+        if (clef_tensor_shape(t).rank == 2) return clef_tensor_dtype(t);
+    }
+    return CLEF_F32;
+}
+
 static int generate_on(clef_context *ctx) {
     run r = {.ctx = ctx};
-    clef_module *net = clef_language_open(ctx, o.model, NULL);
+    bool f32 = o.common.dtype && !strcmp(o.common.dtype, "f32");
+    clef_module *net = clef_language_open(ctx, o.model, &(clef_language_options){.f32 = f32, .half = tool_half(&o.common)});
     if (!net) return tool_failed("generate", ctx);
     r.sizes = clef_language_sizes_of(net);
+    r.dtype = dtype_of(net);
     r.tokenizer = language_tokenizer("generate", ctx, o.model, r.sizes.vocabulary);
     if (!r.tokenizer) return EXIT_FAILED;
     r.generator = clef_generator_new(net, &(clef_generator_options){.batch = o.beams, .capacity = o.context, .slide = o.slide});

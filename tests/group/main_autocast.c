@@ -14,21 +14,14 @@ typedef struct scene {
     float value[RANKS][MOST_VALUES]; /* the weights in the end */
 } scene;
 
-static float number(int i) { return (float)((i * 7919 + 13) % 1009) / 1009 - 0.5f; }
-
-static clef_tensor *numbers(clef_context *ctx, int rows, int from) {
-    float x[ITEMS * WIDTH];
-    for (int i = 0; i < rows * WIDTH; i++) x[i] = number(from + i);
-    return clef_from_host(ctx, CLEF_SHAPE(rows, WIDTH), CLEF_F32, x);
-}
-
 static void train(clef_context *ctx, clef_group *all, const scene *c, clef_module *net) {
     int rows = c->way == COPIES ? ITEMS / RANKS : ITEMS, first = c->way == COPIES ? clef_group_rank(all) * rows * WIDTH : 0;
     clef_pipeline *pipe =
         c->way == STAGES ? clef_pipeline_new(net, all, &(clef_pipeline_options){.micro_batches = 2, .cut = (int[]){1}}) : NULL;
     clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 0.5, .momentum = 0.9, .group = c->way == COPIES ? all : NULL});
     for (int step = 0; step < STEPS; step++) {
-        clef_tensor *x = numbers(ctx, rows, 100 * step + first), *y = numbers(ctx, rows, 50 + step + first);
+        clef_tensor *x = rows_of_numbers(ctx, rows, WIDTH, 100 * step + first),
+                    *y = rows_of_numbers(ctx, rows, WIDTH, 50 + step + first);
         if (step > 0) clef_set_autocast(ctx, c->low);
         if (pipe) clef_pipeline_step(pipe, x, y, clef_mse_loss, NULL, NULL);
         clef_tensor *loss = pipe ? NULL : clef_mse_loss(clef_forward(net, x), y, NULL);

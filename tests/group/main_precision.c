@@ -13,22 +13,14 @@ typedef struct scene {
     int n[RANKS];
 } scene;
 
-static float number(int i) { return (float)((i * 7919 + 13) % 1009) / 1009 - 0.5f; }
-
-static clef_tensor *numbers(clef_context *ctx, int rows, int from) {
-    float x[WIDTH * WIDTH];
-    for (int i = 0; i < rows * WIDTH; i++) x[i] = number(from + i);
-    return clef_from_host(ctx, CLEF_SHAPE(rows, WIDTH), CLEF_F32, x);
-}
-
 static void train(clef_context *ctx, clef_group *all, const scene *c, clef_module *net) {
     int rank = clef_group_rank(all), half = ITEMS / RANKS;
     clef_pipeline *pipe =
         c->pipeline ? clef_pipeline_new(net, all, &(clef_pipeline_options){.micro_batches = 2, .cut = (int[]){1}}) : NULL;
     clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 0.5, .momentum = 0.9, .group = c->pipeline ? NULL : all});
     for (int step = 0; step < STEPS; step++) {
-        clef_tensor *x = numbers(ctx, half, 100 * step + (c->pipeline ? 0 : rank * half * WIDTH)),
-                    *y = numbers(ctx, half, 50 + step);
+        clef_tensor *x = rows_of_numbers(ctx, half, WIDTH, 100 * step + (c->pipeline ? 0 : rank * half * WIDTH)),
+                    *y = rows_of_numbers(ctx, half, WIDTH, 50 + step);
         if (pipe) clef_pipeline_step(pipe, x, y, clef_mse_loss, NULL, NULL);
         else clef_backward(clef_mse_loss(clef_forward(net, x), y, NULL));
         clef_step(opt);
@@ -40,7 +32,8 @@ static clef_status run_rank(clef_context *ctx, clef_group *all, void *user) {
     scene *c = user;
     int rank = clef_group_rank(all);
     clef_set_matmul_precision(ctx, c->differ && rank == 1 ? CLEF_MATMUL_HIGH : CLEF_MATMUL_HIGHEST);
-    clef_read(clef_matmul(numbers(ctx, WIDTH, 1), numbers(ctx, WIDTH, 2)), c->first[rank], sizeof c->first[rank]);
+    clef_read(clef_matmul(rows_of_numbers(ctx, WIDTH, WIDTH, 1), rows_of_numbers(ctx, WIDTH, WIDTH, 2)), c->first[rank],
+              sizeof c->first[rank]);
     clef_module *net =
         clef_sequential(ctx, CLEF_LAYERS(clef_nn_linear(ctx, WIDTH, WIDTH, NULL), clef_nn_linear(ctx, WIDTH, WIDTH, NULL)));
     if (!c->pipeline) clef_replicate(net, all);

@@ -50,6 +50,15 @@ static inline uint64_t next_random(uint64_t *state) {
 }
 static inline int random_below(uint64_t *state, int n) { return (int)(next_random(state) % (uint64_t)n); }
 
+/* [rows, columns]: numbers of no seed, the same for every rank; from: where in their sequence. */
+static inline clef_tensor *rows_of_numbers(clef_context *ctx, int rows, int columns, int from) {
+    enum { MOST_NUMBERS = 1024 };
+    float x[MOST_NUMBERS];
+    if (rows * columns > MOST_NUMBERS) abort();
+    for (int i = 0; i < rows * columns; i++) x[i] = (float)(((from + i) * 7919 + 13) % 1009) / 1009 - 0.5f;
+    return clef_from_host(ctx, CLEF_SHAPE(rows, columns), CLEF_F32, x);
+}
+
 static inline long number_from_env(const char *name, long otherwise) {
     const char *text = getenv(name);
     return text && *text ? atol(text) : otherwise;

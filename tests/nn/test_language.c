@@ -244,6 +244,55 @@ Test(language, an_encoder_is_refused_what_does_not_fit) {
     expect_error(ctx, CLEF_INVALID, "generator: the bert is no language model");
 }
 
+/* ---- dtypes ---- */
+
+static bool is_matrix(const clef_tensor *t) { return clef_tensor_shape(t).rank == 2; }
+
+/* Matrices of `half` have the values that rounding gives; all else has those that were saved. */
+static void expect_rounded(clef_module *half, clef_module *net, clef_dtype dtype) {
+    cr_assert_eq(clef_module_tensors(half), clef_module_tensors(net));
+    for (int i = 0; i < clef_module_tensors(net); i++) {
+        clef_tensor *t = clef_module_tensor(half, i).tensor, *saved = clef_module_tensor(net, i).tensor;
+        bool narrow = is_matrix(saved) || clef_tensor_dtype(t) == dtype; /* biases of linear layers go with their matrices */
+        cr_expect(!is_matrix(saved) || clef_tensor_dtype(t) == dtype, "%s", clef_module_tensor(net, i).name);
+        float *have = values(clef_to(t, CLEF_F32)), *want = values(narrow ? clef_to(clef_to(saved, dtype), CLEF_F32) : saved);
+        cr_expect_arr_eq(have, want, (size_t)clef_numel(t) * sizeof *have, "%s", clef_module_tensor(net, i).name);
+        free(have), free(want);
+    }
+}
+
+Test(language, weights_are_opened_in_a_dtype) {
+    static const clef_dtype halves[] = {CLEF_F16, CLEF_BF16};
+    char dir[] = "/tmp/clef-language-XXXXXX", command[64];
+    cr_assert_not_null(mkdtemp(dir));
+    clef_module *net = gpt();
+    clef_set_training(net, false);
+    cr_assert_eq(clef_language_save(net, dir), CLEF_OK, "%s", clef_error(ctx));
+    clef_tensor *x = tokens(0);
+    for (int i = 0; i < 2; i++) {
+        clef_module *half = clef_language_open(ctx, dir, &(clef_language_options){.half = halves[i]});
+        cr_assert_not_null(half, "%s", clef_error(ctx));
+        clef_set_training(half, false);
+        expect_rounded(half, net, halves[i]);
+        float *y = values(clef_to(clef_forward(half, x), CLEF_F32)), *exact = values(clef_forward(net, x));
+        double far = 0, largest = 0;
+        for (int k = 0; k < (int)clef_numel(clef_forward(net, x)); k++)
+            far = fmax(far, fabs(y[k] - exact[k])), largest = fmax(largest, fabs(exact[k]));
+        cr_expect(far > 0 && far < largest * (halves[i] == CLEF_F16 ? 0.01 : 0.05), "%s: %g of %g", clef_dtype_name(halves[i]), far,
+                  largest);
+        free(y), free(exact);
+    }
+    cr_expect_null(clef_language_open(ctx, dir, &(clef_language_options){.half = CLEF_BF16, .f32 = true}));
+    expect_error(ctx, CLEF_INVALID, "language_open: weights cannot be f32 and bf16");
+    cr_expect_null(clef_language_open(ctx, dir, &(clef_language_options){.half = CLEF_I64}));
+    expect_error(ctx, CLEF_INVALID, "language_open: half is i64; it is f16 or bf16");
+    cr_assert_eq(clef_language_save(lstm(), dir), CLEF_OK, "%s", clef_error(ctx));
+    cr_expect_null(clef_language_open(ctx, dir, &(clef_language_options){.half = CLEF_F16}));
+    expect_error(ctx, CLEF_UNSUPPORTED, "weights of an LSTM are f32, and cannot be f16");
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    cr_expect_eq(system(command), 0);
+}
+
 Test(language, what_does_not_fit_is_said) {
     cr_expect_null(clef_nn_gpt(ctx, &(clef_gpt_options){.heads = 5, .width = 12}));
     expect_error(ctx, CLEF_INVALID, "gpt: a width of 12 with 5 heads");

@@ -19,7 +19,7 @@ static bool upload_and_copy(clef__device *device) {
     for (size_t i = 0; i < sizeof host; i++) host[i] = (unsigned char)(i * 7);
     memset(back, 0, sizeof back);
     clef__buffer *a = clef__buffer_new(device, sizeof host), *b = clef__buffer_new(device, sizeof host);
-    good = a && b && clef__buffer_write(a, 0, host, sizeof host) == CLEF_OK; /* a stage of its own */
+    good = a && b && clef__buffer_fill(a, host, sizeof host) == CLEF_OK; /* a stage of its own */
     for (size_t at = 0; good && at < sizeof host; at += 60000)
         good = clef__buffer_write(a, at, host + at, 60000) == CLEF_OK; /* shared stages */
     good = good && clef__buffer_copy(b, 0, a, 0, sizeof host) == CLEF_OK && clef__flush(device) == CLEF_OK;
@@ -363,6 +363,9 @@ int main(void) {
     clef_close(ctx);
     live = ledger = 0;
     bool good = sweep(false, false, &runs) && sweep(false, true, &runs) && sweep(true, false, &runs) && sweep(true, true, &runs);
+    setenv("CLEF_PINNED", "1", 1); /* uploads through the driver's memory, and beside kernels */
+    good = good && sweep(false, false, &runs) && sweep(true, false, &runs) && sweep(true, true, &runs) && weather();
+    unsetenv("CLEF_PINNED");
     for (int i = 0; good && i < 3; i++)
         good = living_on(train_failing, i == 2, i == 1, &runs) && living_on(answer_failing, i == 2, i == 1, &runs) &&
                living_on(update_failing, i == 2, i == 1, &runs);

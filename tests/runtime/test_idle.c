@@ -114,7 +114,7 @@ static int most_idle(const char *variable, int option) {
     if (variable) setenv("CLEF_IDLE_PROGRAMS", variable, 1);
     else unsetenv("CLEF_IDLE_PROGRAMS");
     clef_context *c = clef_open(&(clef_options){.cache_dir = "", .idle_programs = option, .isolated = true});
-    int most = c ? clef__device_at(c, 0)->programs->most_idle : -1;
+    int most = c ? clef__device_at(c, 0)->programs->idle.most : -1;
     clef_close(c);
     return most;
 }
@@ -137,15 +137,33 @@ Test(idle, option_and_variable) {
 
 Test(idle, failures_are_forgotten_too) {
     char text[96];
+    device->programs->failed.most = KEPT;
     for (int i = 0; i < 4 * KEPT; i++) {
         snprintf(text, sizeof text, "__kernel void f(__global int *x) { x[%d] = nonesuch; }\n", i);
         cr_expect_null(clef__kernel_new(device, text, "", "f"));
         cr_expect_eq(clef_error_status(ctx), CLEF_BUILD);
         clef_clear_error(ctx);
-        cr_expect_leq(device->programs->idle, (int)KEPT);
+        cr_expect_eq(device->programs->failed.n, i < KEPT ? i + 1 : KEPT);
+        cr_expect_eq(device->programs->idle.n, 0);
     }
     cr_expect_eq(in_memory(), 0u);
     cr_expect_eq(released(), 0u, "there was nothing of the driver's");
+}
+
+/* Else whoever looks at no error would have it built for ever. */
+Test(idle, a_failure_is_known_though_no_program_stays) {
+    clef_close(ctx);
+    open_with(&(clef_options){.cache_dir = "", .idle_programs = -1, .isolated = true});
+    static const char text[] = "__kernel void f(__global int *x) { x[0] = nonesuch; }\n";
+    cr_expect_null(clef__kernel_new(device, text, "", "f"));
+    clef__program *failed = device->programs->failed.newest;
+    cr_assert_not_null(failed);
+    cr_expect_eq(failed->state, CLEF__FAILED);
+    cr_expect_null(clef__kernel_new(device, text, "", "f"));
+    cr_expect_eq(device->programs->failed.newest, failed);
+    cr_expect_eq(device->programs->failed.n, 1);
+    expect_told(1);
+    cr_expect_eq(in_memory(), 0u);
 }
 
 /* ---- codes ---- */

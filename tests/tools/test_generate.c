@@ -186,6 +186,22 @@ Test(generate, a_recurrent_model) {
     cr_expect(s->code == 2 && strstr(s->err, "--heads belongs to --model gpt or llama") && lines(s->err) == 1, "%s", s->err);
 }
 
+/* The text is as sure of itself in halves. */
+Test(generate, weights_of_a_dtype) {
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    char command[128], want[32];
+    write_hello();
+    done(SMALL "--windows 1600 --lr 1e-2 --out model");
+    for (int i = 0; i < 3; i++) {
+        snprintf(command, sizeof command, "generate --model model --prompt 'hello ' --temperature 0 --tokens 20 --json --dtype %s",
+                 dtypes[i]);
+        snprintf(want, sizeof want, "\"dtype\":\"%s\"", dtypes[i]);
+        const said *s = done(command);
+        cr_expect(strstr(s->out, want) && strstr(s->out, "world. hello world."), "%s", s->out);
+    }
+    cr_expect_not_null(strstr(done("generate --model model --tokens 1 --json")->out, "\"dtype\":\"f32\""), "as in the file");
+}
+
 /* Of its size at the start: 1 where weights do not decay, 0.9²⁰ = 0.12 where they do, as the rate is next to nothing. */
 Test(generate, biases_and_norms_do_not_decay) {
     static float w[32 * 128];
