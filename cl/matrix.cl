@@ -122,9 +122,12 @@
     __local uint4 memory[LOCAL_BYTES / 16];                                                                           \
     __local uint exchanges[SUBGROUPS * EXCHANGE(TILES_M, TILES_N)];                                                   \
     __local RAW *a_cells = (__local RAW *)memory, *b_cells = a_cells + A_CELLS;                                 \
-    int lane = item % LANES, subgroup = item / LANES;                                                                 \
-    int first_row = subgroup / GN * RM, first_column = subgroup % GN * RN;                                            \
-    __local uint *exchange = exchanges + subgroup * EXCHANGE(TILES_M, TILES_N);
+    int lane, subgroup, first_row, first_column;                                                                      \
+    __local uint *exchange;
+#define FIND_PLACE                                                                                                    \
+    lane = item % LANES, subgroup = item / LANES;                                                                     \
+    first_row = subgroup / GN * RM, first_column = subgroup % GN * RN;                                                \
+    exchange = exchanges + subgroup * EXCHANGE(TILES_M, TILES_N);
 
 /* ---- loads ---- */
 

@@ -107,7 +107,8 @@
 #define DECLARE_BLOCKS                                                                           \
     __local V memory[STAGES * BLOCK_CELLS / 4];                                                  \
     __local S *a_cells = (__local S *)memory, *b_cells = a_cells + A_CELLS;                      \
-    int x = item % GN, y = item / GN;
+    int x, y;
+#define FIND_PLACE x = item % GN, y = item / GN;
 
 /* ---- loads ---- */
 

@@ -12,9 +12,9 @@
    multiplied.
 
    Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
-   SPAN, a multiple of TK; DECLARE_BLOCKS, where blocks lie in local memory, and a work-item's place; START_SUMS, its sums and registers;
-   A_LOADS(X) and B_LOADS(X), X for each of its loads, X being FETCH_A, FETCH_B (into registers), PUT_A, PUT_B (into local memory), BEGIN_A,
-   BEGIN_B, MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load); MULTIPLY_BLOCK and STORE_TILE.  With STAGES also BLOCK_CELLS, elements
+   SPAN, a multiple of TK; DECLARE_BLOCKS, where blocks lie in local memory; FIND_PLACE, what a work-item's number (item) says of its
+   place; START_SUMS, its sums and registers; A_LOADS(X) and B_LOADS(X), X for each of its loads, X being FETCH_A, FETCH_B (into
+   registers), PUT_A, PUT_B (into local memory), BEGIN_A, BEGIN_B, MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load); MULTIPLY_BLOCK and STORE_TILE.  With STAGES also BLOCK_CELLS, elements
    of a block in local memory, X for COPY_A and COPY_B (from global memory to `to`, an element of the ring), END_COPIES and AWAIT_COPIES
    (copies.h); MULTIPLY_BLOCK takes the block at `from`. */
 #include "tile.args"
@@ -118,12 +118,13 @@
     }
 #define NEXT_STAGE(at) at = at == (STAGES - 1) * BLOCK_CELLS ? 0 : at + BLOCK_CELLS;
 
-/* What a work-group's stores will want, kept in local memory: registers are for sums. */
+/* What a work-group's stores will want, kept in local memory: registers are for sums.  none: 0, which no compiler can know, so that
+   what follows from a work-item's number is found once more for the stores, and not held in registers, or spilled, while sums are made. */
 #if OPERANDS_KEPT
-typedef struct { long c, bias; int m0, n0; __global const A_ELEMENT *a; __global const B_ELEMENT *b; } place;
+typedef struct { long c, bias; int m0, n0, none; __global const A_ELEMENT *a; __global const B_ELEMENT *b; } place;
 #define OPERANDS , a, b
 #else
-typedef struct { long c, bias; int m0, n0; } place;
+typedef struct { long c, bias; int m0, n0, none; } place;
 #define OPERANDS
 #endif
 
@@ -134,13 +135,14 @@ TILE_KERNEL {
     DECLARE_DEPTHS
     int item = (int)get_local_id(0);
     DECLARE_BLOCKS
+    FIND_PLACE
     int group = (int)get_group_id(0), n0 = group % tiles_n * TILE_N, m0 = group / tiles_n % tiles_m * TILE_M;
     int z = group / tiles_n / tiles_m, split = z % splits;
     z /= splits;
     __global const A_ELEMENT *a = (__global const A_ELEMENT *)a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const B_ELEMENT *b = (__global const B_ELEMENT *)b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
     if (item == 0) {
-        place here = {z / z2 * cz1 + z % z2 * cz2 + split * cs, bias_offset + z % z2 * bias_z, m0, n0 OPERANDS};
+        place here = {z / z2 * cz1 + z % z2 * cz2 + split * cs, bias_offset + z % z2 * bias_z, m0, n0, 0 OPERANDS};
         kept = here;
     }
 
@@ -181,6 +183,8 @@ TILE_KERNEL {
         }
     }
 #endif
+    item = (int)((uint)(get_local_id(0) + (size_t)kept.none) % ITEMS);
+    FIND_PLACE
     m0 = kept.m0;
     n0 = kept.n0;
     bias += kept.bias;

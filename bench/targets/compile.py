@@ -78,7 +78,8 @@ def clang(target, source, options, out):
     if KIND[target] == NVIDIA:
         extra = ["-S", "-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", PTX_FOR.get(target, target)]
     elif KIND[target] == AMD:
-        extra = ["-S", "-nogpulib", "-target", "amdgcn-mesa-mesa3d", f"-mcpu={target}"]
+        every_call_inlined = ["-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-function-calls=false"]  # as ROCm's runtime and Mesa have it
+        extra = ["-S", "-nogpulib", "-target", "amdgcn-mesa-mesa3d", f"-mcpu={target}", *every_call_inlined]
     else:
         extra = ["-c", "-emit-llvm", "-target", "spir64"]
     library = [] if KIND[target] == SPIRV else ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", TOOLS.clc(target)]
@@ -246,7 +247,7 @@ CLASSES = {  # name: (NVIDIA, AMD), tried in this order; the rest is "other"
     "copy": (r"LDGSTS", r"(?!)"), "load": (r"LDG(?!DEP)|LDS|LD\.|LDC|LDSM", r"(global|flat|buffer)_load|ds_(read|load)|s_(buffer_)?load"),
     "store": (r"STG|STS|ST\.", r"(global|flat|buffer)_store|ds_(write|store)"),
     "float": (r"FADD|FMUL|FSEL|FMNMX|MUFU|FSETP|HADD|HMUL|DADD|DMUL", r"v_(add|sub|mul|max|min|cmp\w*|exp|log|rcp|sqrt|rsq)_(f32|f16|f64)|v_cndmask"),
-    "convert": (r"F2F|I2F|F2I|F2FP", r"v_cvt"), "wide_divide": (r"CALL", r"s_swappc|v_div_"),
+    "convert": (r"F2F|I2F|F2I|F2FP", r"v_cvt"), "wide_divide": (r"CALL", r"v_div_"),
     "sync": (r"BAR|DEPBAR|LDGDEPBAR|MEMBAR", r"s_barrier|s_waitcnt"), "branch": (r"BRA|BSYNC|BSSY|EXIT|WARPSYNC", r"s_c?branch|s_endpgm")}
 
 
