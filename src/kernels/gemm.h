@@ -46,6 +46,7 @@ double clef__gemm_seconds(const clef__lowering *lw, clef__gemm g);
    which their `lower` may change. */
 extern const clef__strategy clef__product_by_library; /* plain matrices by a BLAS library, where this machine has it */
 extern const clef__strategy clef__product_by_dot;     /* few columns, or few rows, along which k lies */
+extern const clef__strategy clef__product_by_lines;   /* few rows, or few columns, and lines across them */
 extern const clef__strategy clef__product_by_tiles;   /* on a device that likes tiles in local memory */
 extern const clef__strategy clef__product_by_gemm;    /* all */
 

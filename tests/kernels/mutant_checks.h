@@ -138,6 +138,16 @@ static void few_columns(void) {
     check_matmul(700, 1, 300, false);
 }
 
+/* Lines of b, and of a that lies transposed: ends of vectors, of runs and of splits, two blocks of columns, batches. */
+static void few_lines(void) {
+    check_matmul(1, 200, 37, false);
+    check_matmul(3, 45, 300, false);
+    check_matmul(45, 2, 70, true);
+    check_matmul(2, 4500, 40, false);
+    check_batch(2, 3, 1, 3, 4, 21, 37);
+    check_batch(2, 1, 2, 3, 2, 21, 37);
+}
+
 static void blocks(void) {
     check_matmul(14, 141, 2101, false); /* direct, two panels at a time */
     check_linear(30, 21, 2101);
@@ -989,7 +999,7 @@ static void members_agree(void) {
     X(softmax_team_columns) X(softmax_team_splits) X(gru_together) X(lstm_products) X(gru_products)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
-    X(tiles) X(transposed) X(few_columns) X(batches) X(blocks) X(splits) X(images) X(threes) X(far_threes) X(few_channels) \
+    X(tiles) X(transposed) X(few_columns) X(few_lines) X(batches) X(blocks) X(splits) X(images) X(threes) X(far_threes) X(few_channels) \
     X(channel_rows) X(passes) X(image_splits) X(few_taps) X(one_channel) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
@@ -1003,7 +1013,7 @@ static void members_agree(void) {
    change of costs turns a check away from its kernel. */
 #define FORCED_CHECKS(X)                                                                                              \
     X(tiles, "gemm") X(transposed, "gemm") X(batches, "gemm") X(blocks, "gemm") X(packed, "gemm") X(splits, "gemm")   \
-    X(few_columns, "dot") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
+    X(few_columns, "dot") X(few_lines, "lines") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
     X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(far_threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile") X(deep_tiles, "tile") X(staged_tiles, "tile") X(staged_windows, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_spans, "product tile") X(tile_images, "product tile") \

@@ -28,6 +28,11 @@ static void check_exact(int64_t m, int64_t n, int64_t k, bool ta, bool tb, clef_
     clef_end_step(ctx);
 }
 
+static bool has_f64(void) {
+    clef_device_info info;
+    return clef_context_device(ctx, 0, &info) && info.f64;
+}
+
 Test(matmul, odd_sizes_in_all_four_orders) {
     static const int64_t sizes[][3] = {{1, 1, 1},   {2, 3, 4},    {12, 32, 8},  {13, 33, 17},   {5, 7, 300}, {1, 65, 33},
                                        {4, 16, 50}, {25, 6, 129}, {64, 64, 64}, {100, 84, 120}, {3, 200, 1}, {97, 48, 5},
@@ -36,6 +41,45 @@ Test(matmul, odd_sizes_in_all_four_orders) {
         for (int order = 0; order < 4; order++)
             if (!few_kernels() || order == (int)i)
                 check_exact(sizes[i][0], sizes[i][1], sizes[i][2], order & 1, order & 2, CLEF_F32, 4);
+}
+
+/* By lines of b, or of a that lies transposed: ends of vectors and of runs, few lines and many, more columns than a block. */
+Test(matmul, few_rows_and_few_columns_by_lines) {
+    static const clef_dtype dtypes[] = {CLEF_F16, CLEF_BF16, CLEF_F64, CLEF_I32, CLEF_I64};
+    static const int64_t n[] = {16, 1, 33, 200, 4099}, k[] = {16, 67, 15, 530};
+    setenv("CLEF_ROWS", "lines", 1);
+    for (int64_t m = 1; m <= 7; m += few_kernels() ? 3 : 1)
+        for (int i = 0; i < (few_kernels() ? 1 : 5); i++)
+            for (int j = 0; j < (test_small() ? 2 : 4); j++) {
+                check_exact(m, n[i], k[j], i == j, false, CLEF_F32, 4);
+                check_exact(n[i], m, k[j], true, i == j, CLEF_F32, 4);
+            }
+    for (int i = 0; i < (few_kernels() ? 1 : 5); i++) {
+        if (dtypes[i] == CLEF_F64 && !has_f64()) continue;
+        check_exact(1 + i, 75, 70, false, false, dtypes[i], 1);
+        check_exact(75, 1 + i, 70, true, false, dtypes[i], 1);
+    }
+    unsetenv("CLEF_ROWS");
+}
+
+/* What a last store does besides: a bias along the lines, a function, a sum; and batches that share a factor. */
+Test(matmul, lines_have_ends_and_batches) {
+    setenv("CLEF_ROWS", "lines", 1);
+    for (int m = 1; m <= 7; m += 3) {
+        clef_tensor *x = clef_randn(ctx, CLEF_SHAPE(m, 70)), *w = clef_randn(ctx, CLEF_SHAPE(70, 45)),
+                    *b = clef_randn(ctx, CLEF_SHAPE(45)), *r = clef_randn(ctx, CLEF_SHAPE(m, 45)),
+                    *z = clef_randn(ctx, CLEF_SHAPE(2, 3, m, 70)), *v = clef_randn(ctx, CLEF_SHAPE(3, 70, 45));
+        clef_tensor *y[] = {clef_add(clef_relu(clef_linear(x, clef_transpose(w, 0, 1), b)), r), clef_matmul(z, v),
+                            clef_mul(clef_matmul(clef_transpose(w, 0, 1), clef_transpose(x, 0, 1)), clef_transpose(r, 0, 1))};
+        clef_tensor *sum = clef_sum(clef_mul(clef_unsqueeze(x, 2), clef_unsqueeze(w, 0)), (int[]){1}, 1, false);
+        clef_tensor *want[] = {clef_add(clef_relu(clef_add(sum, b)), r),
+                               clef_sum(clef_mul(clef_unsqueeze(z, 4), clef_unsqueeze(v, 1)), (int[]){3}, 1, false),
+                               clef_mul(clef_transpose(sum, 0, 1), clef_transpose(r, 0, 1))};
+        for (int i = 0; i < 3; i++)
+            cr_expect_lt(clef_item(clef_max(clef_abs(clef_sub(y[i], want[i])), NULL, 0, false)), 1e-4, "%d rows, %d", m, i);
+        clef_end_step(ctx);
+    }
+    unsetenv("CLEF_ROWS");
 }
 
 Test(matmul, long_sums_are_cut_and_added) {
@@ -116,11 +160,6 @@ Test(matmul, long_integers_do_not_round) {
         clef_matmul(clef_from_host(ctx, CLEF_SHAPE(2, 3), CLEF_I64, a), clef_from_host(ctx, CLEF_SHAPE(3, 2), CLEF_I64, b));
     cr_assert(clef_read(p, y, sizeof y) == CLEF_OK, "%s", clef_error(ctx));
     for (int i = 0; i < 4; i++) cr_assert(y[i] == want[i]);
-}
-
-static bool has_f64(void) {
-    clef_device_info info;
-    return clef_context_device(ctx, 0, &info) && info.f64;
 }
 
 Test(matmul, doubles) {
