@@ -90,14 +90,13 @@ CLEF_API clef_language_sizes clef_language_sizes_of(const clef_module *net);
    hidden_size); others, and settings that would change results and are not known, are CLEF_UNSUPPORTED with the setting's name.
    A file that is damaged, a tensor that is missing, unknown or of another shape is CLEF_FORMAT. */
 typedef struct clef_language_options {
-    double dropout; /* for training on */
-    bool f32;       /* weights become f32 */
-    clef_dtype
-        half; /* CLEF_F16 or CLEF_BF16: matrices become that, rounded to the nearest (norms stay f32), so that a token reads half as much
-                        memory as in f32; neither: they stay in the dtype of the files (f32, f16 or bf16) */
+    double dropout;  /* for training on */
+    bool f32;        /* weights become f32 */
+    clef_dtype half; /* CLEF_F16 or CLEF_BF16: matrices become that, norms f32; neither: weights stay in the dtype of the files */
 } clef_language_options;
-/* The model of a directory, or of a .safetensors file with config.json beside it.  Options NULL: all defaults.  CLEF_INVALID for another
-   half, or with f32; CLEF_UNSUPPORTED for an LSTM's, whose weights are f32.
+/* The model of a directory, or of a .safetensors file with config.json beside it.  Options NULL: all defaults.  Numbers are rounded to the
+   nearest; in half types a token reads half the memory.  CLEF_INVALID for another half, or with f32; CLEF_UNSUPPORTED for an LSTM's,
+   whose weights are f32.
        clef_module *net = clef_language_open(ctx, "gpt2", &(clef_language_options){.half = CLEF_BF16});  */
 CLEF_API clef_module *clef_language_open(clef_context *ctx, const char *path, const clef_language_options *options);
 /* Writes config.json and model.safetensors, tensors named as transformers names them (GPT-2's behind "transformer."), into a directory,
