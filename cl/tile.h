@@ -14,9 +14,9 @@
    Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
    SPAN, a multiple of TK; DECLARE_BLOCKS, where blocks lie in local memory; FIND_PLACE, what a work-item's number (item) says of its
    place; START_SUMS, its sums and registers; A_LOADS(X) and B_LOADS(X), X for each of its loads, X being FETCH_A, FETCH_B (into
-   registers), PUT_A, PUT_B (into local memory), BEGIN_A, BEGIN_B, MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load); MULTIPLY_BLOCK and STORE_TILE.  With STAGES also BLOCK_CELLS, elements
-   of a block in local memory, X for COPY_A and COPY_B (from global memory to `to`, an element of the ring), END_COPIES and AWAIT_COPIES
-   (copies.h); MULTIPLY_BLOCK takes the block at `from`. */
+   registers), PUT_A, PUT_B (into local memory), BEGIN_A, BEGIN_B, MOVE_A and MOVE_B (BEGIN(…) and MOVE(…) of that load);
+   MULTIPLY_BLOCK and STORE_TILE.  With STAGES also BLOCK_CELLS, elements of a block in local memory, X for COPY_A and COPY_B (from global
+   memory to `to`, an element of the ring), END_COPIES and AWAIT_COPIES (copies.h); MULTIPLY_BLOCK takes the block at `from`. */
 #include "tile.args"
 #ifndef STAGES
 #define STAGES 1

@@ -78,7 +78,7 @@ def clang(target, source, options, out):
     if KIND[target] == NVIDIA:
         extra = ["-S", "-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", PTX_FOR.get(target, target)]
     elif KIND[target] == AMD:
-        every_call_inlined = ["-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-function-calls=false"]  # as ROCm's runtime and Mesa have it
+        every_call_inlined = ["-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-function-calls=false"]  # as ROCm's runtime does
         extra = ["-S", "-nogpulib", "-target", "amdgcn-mesa-mesa3d", f"-mcpu={target}", *every_call_inlined]
     else:
         extra = ["-c", "-emit-llvm", "-target", "spir64"]

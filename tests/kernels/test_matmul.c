@@ -1,6 +1,7 @@
 /* Products against plain loops: bit for bit on whole numbers, within bounds on others; transposes, broadcasts, dtypes,
    gradients of first and second order, errors.
    ctest: cost=20 */
+#include "support/numbers.h"
 #include "support/product.h"
 #include "support/suite.h"
 
@@ -28,11 +29,6 @@ static void check_exact(int64_t m, int64_t n, int64_t k, bool ta, bool tb, clef_
     clef_end_step(ctx);
 }
 
-static bool has_f64(void) {
-    clef_device_info info;
-    return clef_context_device(ctx, 0, &info) && info.f64;
-}
-
 Test(matmul, odd_sizes_in_all_four_orders) {
     static const int64_t sizes[][3] = {{1, 1, 1},   {2, 3, 4},    {12, 32, 8},  {13, 33, 17},   {5, 7, 300}, {1, 65, 33},
                                        {4, 16, 50}, {25, 6, 129}, {64, 64, 64}, {100, 84, 120}, {3, 200, 1}, {97, 48, 5},
@@ -55,7 +51,7 @@ Test(matmul, few_rows_and_few_columns_by_lines) {
                 check_exact(n[i], m, k[j], true, i == j, CLEF_F32, 4);
             }
     for (int i = 0; i < (few_kernels() ? 1 : 5); i++) {
-        if (dtypes[i] == CLEF_F64 && !has_f64()) continue;
+        if (dtypes[i] == CLEF_F64 && !has_f64(ctx)) continue;
         check_exact(1 + i, 75, 70, false, false, dtypes[i], 1);
         check_exact(75, 1 + i, 70, true, false, dtypes[i], 1);
     }
@@ -163,7 +159,7 @@ Test(matmul, long_integers_do_not_round) {
 }
 
 Test(matmul, doubles) {
-    if (!has_f64()) cr_skip_test("the device has no f64");
+    if (!has_f64(ctx)) cr_skip_test("the device has no f64");
     array a = noise_array(CLEF_SHAPE(29, 70), 5), b = noise_array(CLEF_SHAPE(70, 41), 6);
     array want = reference(a, false, b, false, 29, 41, 70, false), have = from_device(multiply(a, false, b, false, CLEF_F64));
     for (int i = 0; i < 29 * 41; i++) cr_assert(fabs(have.v[i] - want.v[i]) < 1e-13);
