@@ -169,8 +169,8 @@
 #define READ_4(p, aligned) ((aligned) ? *(__global const uint4 *)(p) : vload4(0, p))
 #define READ_8(p, aligned) ((aligned) ? *(__global const ushort8 *)(p) : vload8(0, p))
 #define IS_ALIGNED(p) (((size_t)(p) & (sizeof(VEC(RAW, RUN)) - 1)) == 0)
-#define FETCH_A(lane, v, w, i) v lane = HAS_A(i) ? READ_##w(A_AT(i), IS_ALIGNED(a)) : (VEC(RAW, w))(0);
-#define FETCH_B(lane, v, w, i) v lane = HAS_B(i) ? READ_##w(B_AT(i), IS_ALIGNED(b)) : (VEC(RAW, w))(0);
+#define FETCH_A(lane, v, w, i) v lane = whole || HAS_A(i) ? READ_##w(A_AT(i), whole) : (VEC(RAW, w))(0);
+#define FETCH_B(lane, v, w, i) v lane = whole || HAS_B(i) ? READ_##w(B_AT(i), whole) : (VEC(RAW, w))(0);
 #define BEGIN_A(lane, v, w, i) BEGIN(a, a_rows[A_ROW + A_ROW_ON(i)], A_DEPTH + A_DEPTH_ON(i), i)
 #define BEGIN_B(lane, v, w, i) BEGIN(b, b_columns[B_COLUMN + B_COLUMN_ON(i)], B_DEPTH + B_DEPTH_ON(i), i)
 #define MOVE_A(lane, v, w, i) MOVE(a, i)

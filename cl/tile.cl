@@ -150,9 +150,9 @@
 #define IS_ALIGNED(p) (((size_t)(p) & (sizeof(V) - 1)) == 0)
 
 #define FETCH_A(lanes, w, i) \
-    next_a lanes = HAS_A(i) ? CAT(READ_, w)(A_IN, A_AT(i), IS_ALIGNED(a)) : (VEC(S, w))(0);
+    next_a lanes = whole || HAS_A(i) ? CAT(READ_, w)(A_IN, A_AT(i), whole) : (VEC(S, w))(0);
 #define FETCH_B(lanes, w, i) \
-    next_b lanes = HAS_B(i) ? CAT(READ_, w)(B_IN, B_AT(i), IS_ALIGNED(b)) : (VEC(S, w))(0);
+    next_b lanes = whole || HAS_B(i) ? CAT(READ_, w)(B_IN, B_AT(i), whole) : (VEC(S, w))(0);
 
 #define BEGIN_A(lanes, w, i) BEGIN(a, a_rows[A_ROW + A_ROW_ON(i)], A_DEPTH + A_DEPTH_ON(i), i)
 #define BEGIN_B(lanes, w, i) BEGIN(b, b_columns[B_COLUMN + B_COLUMN_ON(i)], B_DEPTH + B_DEPTH_ON(i), i)

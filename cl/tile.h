@@ -8,8 +8,8 @@
    read the first one and are not stored; beyond k both A and B are zero.
 
    With STAGES, local memory holds so many blocks one behind the other, a ring: one is multiplied while copies fill the others.  With
-   OPERANDS_KEPT, which is for FLAT, where the operands begin is read from local memory for each block, and takes no registers while one is
-   multiplied.
+   OPERANDS_KEPT, which is for FLAT, where the operands begin and their last whole block are read from local memory for each block, and take
+   no registers while one is multiplied.
 
    Before it is included a file defines: TILE_KERNEL, the kernel's name and attributes; A_ELEMENT and B_ELEMENT, as what memory is read;
    SPAN, a multiple of TK; DECLARE_BLOCKS, where blocks lie in local memory; FIND_PLACE, what a work-item's number (item) says of its
@@ -56,7 +56,7 @@
 #if FLAT
 #define A_AT(i) (a + a_at##i)
 #define B_AT(i) (b + b_at##i)
-#define BEGIN(of, row, depth, i) int of##_at##i = (row) + (k + (depth)) * of##k3;
+#define BEGIN(of, row, depth, i) uint of##_at##i = (row) + (k + (depth)) * of##k3;
 #define MOVE(of, i) of##_at##i += TK * of##k3;
 #define DECLARE_DEPTHS
 #define FIND_ADDRESSES A_LOADS(BEGIN_A) B_LOADS(BEGIN_B)
@@ -98,12 +98,27 @@
 #define NEXT_BLOCK
 #endif
 
-#define FETCH_BLOCK                                                                              \
+/* A whole block of aligned operands is read with nothing asked; the others, of which each load asks whether it begins before the end of k,
+   are few: the last of k, and all where an operand is not aligned. */
+#define FETCH(is_whole)                                                                          \
     {                                                                                            \
+        const bool whole = is_whole;                                                             \
         FIND_BLOCK                                                                               \
         A_LOADS(FETCH_A)                                                                         \
         B_LOADS(FETCH_B)                                                                         \
     }
+#define FETCH_BLOCK(begins)                                                                      \
+    if (k <= LAST_WHOLE) FETCH(true)                                                             \
+    else if (begins) FETCH(false)
+#define BOTH_ALIGNED ((A_WIDTH == 1 || IS_ALIGNED(a)) && (B_WIDTH == 1 || IS_ALIGNED(b)))
+#define LAST_WHOLE_BEFORE(end) (BOTH_ALIGNED ? (end) - TK : k - 1)
+#if OPERANDS_KEPT
+#define LAST_WHOLE kept.last_whole
+#define FIND_LAST_WHOLE
+#else
+#define LAST_WHOLE last_whole
+#define FIND_LAST_WHOLE int last_whole = LAST_WHOLE_BEFORE(span_end);
+#endif
 
 #define COPY_BLOCK                                                                               \
     {                                                                                            \
@@ -121,8 +136,8 @@
 /* What a work-group's stores will want, kept in local memory: registers are for sums.  none: 0, which no compiler can know, so that
    what follows from a work-item's number is found once more for the stores, and not held in registers, or spilled, while sums are made. */
 #if OPERANDS_KEPT
-typedef struct { long c, bias; int m0, n0, none; __global const A_ELEMENT *a; __global const B_ELEMENT *b; } place;
-#define OPERANDS , a, b
+typedef struct { long c, bias; int m0, n0, none; __global const A_ELEMENT *a; __global const B_ELEMENT *b; int last_whole; } place;
+#define OPERANDS , a, b, LAST_WHOLE_BEFORE(k_end)
 #else
 typedef struct { long c, bias; int m0, n0, none; } place;
 #define OPERANDS
@@ -141,6 +156,7 @@ TILE_KERNEL {
     z /= splits;
     __global const A_ELEMENT *a = (__global const A_ELEMENT *)a_base + a_offset + z / z2 * az1 + z % z2 * az2;
     __global const B_ELEMENT *b = (__global const B_ELEMENT *)b_base + b_offset + z / z2 * bz1 + z % z2 * bz2;
+    int k = split * run, k_end = min(k + run, K);
     if (item == 0) {
         place here = {z / z2 * cz1 + z % z2 * cz2 + split * cs, bias_offset + z % z2 * bias_z, m0, n0, 0 OPERANDS};
         kept = here;
@@ -151,7 +167,6 @@ TILE_KERNEL {
         a_rows[i] = ROW_ADDRESS(m, am1, am2, am3);
     }
     for (int i = item; i < TILE_N; i += ITEMS) b_columns[i] = n0 + i < N ? (n0 + i) * bn : 0;
-    int k = split * run, k_end = min(k + run, K);
     barrier(CLK_LOCAL_MEM_FENCE);
 
     START_SUMS
@@ -170,7 +185,8 @@ TILE_KERNEL {
 #else
     SPANS {
         FIND_DEPTHS
-        FETCH_BLOCK
+        FIND_LAST_WHOLE
+        FETCH_BLOCK(true)
         while (k < span_end) {
             barrier(CLK_LOCAL_MEM_FENCE); /* the block before is done with */
             A_LOADS(PUT_A)
@@ -178,7 +194,7 @@ TILE_KERNEL {
             NEXT_BLOCK
             barrier(CLK_LOCAL_MEM_FENCE);
             k += TK;
-            if (k < span_end) FETCH_BLOCK
+            FETCH_BLOCK(k < span_end)
             MULTIPLY_BLOCK
         }
     }

@@ -306,7 +306,12 @@ def read_code(lines, kind):
     back = [(target, i) for i, (target, _) in jumps.items() if target is not None and target <= i]
     best = max(innermost(back), key=lambda b: sum(c in MULTIPLY for c in code[b[0] : b[1] + 1]), default=None)
     tally = lambda part: {name: part.count(name) for name in sorted(set(part))}
-    outer = best and min((b for b in back if b != best and b[0] <= best[0] and b[1] >= best[1]), key=lambda b: b[1] - b[0], default=None)
+    around = lambda loop: loop and min((b for b in back if b != loop and b[0] <= loop[0] and b[1] >= loop[1]), key=lambda b: b[1] - b[0], default=None)
+    count = lambda loop, what: sum(c in what for c in way_through(code, jumps, *loop))
+    outer = around(best)
+    # Two jumps to one beginning: the nearer leaves out what fetches the next block, which the last block does not want.
+    if outer and not count(best, WIDE) and count(outer, WIDE) and count(outer, MULTIPLY) == count(best, MULTIPLY):
+        best, outer = outer, around(outer)
     return {"code": tally(code), **{name: tally(way_through(code, jumps, *b)) if b else {} for name, b in (("loop", best), ("around", outer))}}
 
 

@@ -221,6 +221,9 @@ static bool in_runs(int wide, const int64_t n[3], const int64_t s[3], const int6
     return all;
 }
 
+/* Addresses that are found once, and go on by a block, are numbers without a sign. */
+static bool goes_back(const int64_t stride[3]) { return stride[0] < 0 || stride[1] < 0 || stride[2] < 0; }
+
 static void choose_loads(const clef__gemm *g, tiling *t) {
     const int64_t columns[3] = {1, 1, g->n}, apart[3] = {0, 0, g->b_n};
     t->a_along = choose_along(g->k, g->a_k, g->m[2], g->a_m[2]);
@@ -228,7 +231,8 @@ static void choose_loads(const clef__gemm *g, tiling *t) {
     int wide = t->by->wide;
     t->a_wide = t->a_along ? in_runs(wide, g->k, g->a_k, g->m, g->a_m) : in_runs(wide, g->m, g->a_m, g->k, g->a_k);
     t->b_wide = t->b_along ? in_runs(wide, g->k, g->b_k, columns, apart) : in_runs(wide, columns, apart, g->k, g->b_k);
-    t->flat = t->a_wide && t->b_wide && g->k[0] == 1 && g->k[1] == 1;
+    bool back = goes_back(g->a_m) || goes_back(g->a_k) || goes_back(g->b_k) || goes_back(apart);
+    t->flat = t->a_wide && t->b_wide && g->k[0] == 1 && g->k[1] == 1 && !back;
 }
 
 /* ---- launches ---- */

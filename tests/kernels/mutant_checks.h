@@ -318,7 +318,10 @@ static void large_tiles(void) {
 }
 
 /* Whole fours in the tile whose blocks are 16 deep, in stages where B lies across. */
-static void deep_tiles(void) { check_linear(256, 256, 48); }
+static void deep_tiles(void) {
+    check_linear(256, 256, 48);
+    check_linear(256, 256, 44);
+}
 
 static void staged_tiles(void) {
     check_matmul(256, 256, 48, false);

@@ -22,6 +22,18 @@ static void check(int64_t m, int64_t n, int64_t k, int order, clef_dtype dtype, 
     clef_end_step(ctx);
 }
 
+/* The elements of a matrix along dim, last first. */
+static void reverse(array *a, int dim) {
+    int64_t rows = a->shape.dim[0], columns = a->shape.dim[1];
+    for (int64_t i = 0; i < (dim ? rows : rows / 2); i++)
+        for (int64_t j = 0; j < (dim ? columns / 2 : columns); j++) {
+            double *here = &a->v[i * columns + j],
+                   *there = &a->v[dim ? i * columns + columns - 1 - j : (rows - 1 - i) * columns + j], kept = *here;
+            *here = *there;
+            *there = kept;
+        }
+}
+
 Test(tile, sizes_around_edges_in_all_orders) {
     static const int64_t sizes[] = {1, 7, 63, 64, 65, 129}, depths[] = {1, 7, 16, 33, 64};
     if (test_small()) {
@@ -41,6 +53,24 @@ Test(tile, wide_loads_in_all_orders) {
     for (int order = 0; order < 4; order++) {
         check(40, 36, 20, order, CLEF_F32, 4);
         if (!test_small()) check(132, 68, 132, order, CLEF_F32, 4);
+    }
+}
+
+/* Flips, which have negative strides, of operands that all loads take in whole fours. */
+Test(tile, operands_that_go_back) {
+    for (int i = 0; i < 16; i++) {
+        int order = i % 4, side = i / 4; /* side: 0 and 1 for the dimensions of a, 2 and 3 for those of b */
+        bool ta = order & 1, tb = order & 2;
+        int64_t m = 40, n = 36, k = 20;
+        array a = whole_array(matrix(m, k, ta), 1, 4), b = whole_array(matrix(k, n, tb), 2, 4), y = array_new(CLEF_SHAPE(m, n));
+        clef_tensor *p = to_device(ctx, a, CLEF_F32), *q = to_device(ctx, b, CLEF_F32);
+        if (side < 2) p = clef_flip(p, side);
+        else q = clef_flip(q, side - 2);
+        reverse(side < 2 ? &a : &b, side % 2);
+        product(a.v, ta ? 1 : k, ta ? m : 1, b.v, tb ? 1 : n, tb ? k : 1, y.v, m, n, k, false);
+        expect_equal(clef_matmul(ta ? clef_transpose(p, 0, 1) : p, tb ? clef_transpose(q, 0, 1) : q), y, "flipped");
+        free(a.v), free(b.v), free(y.v);
+        clef_end_step(ctx);
     }
 }
 
