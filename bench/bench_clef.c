@@ -11,6 +11,7 @@
 #include "clef.h"
 #include "job.h"
 #include "suite_lm.h"
+#include "suite_ops.h"
 #include "suite_rnn.h"
 #include "fma_chains.h"
 
@@ -389,10 +390,23 @@ static void peak(const char *line) {
 static const struct suite {
     const char *name;
     void (*run)(const char *line);
-} suites[] = {{"gemm", gemm},   {"conv", conv},           {"pointwise", pointwise}, {"unary", unary}, {"reduce", reduce},
-              {"norm", norm},   {"attention", attention}, {"train", train},         {"infer", infer}, {"idle", idle},
-              {"epoch", epoch}, {"host", host},           {"stream", stream},       {"peak", peak},   {"rnn", rnn},
-              {"lm", lm}};
+} suites[] = {{"gemm", gemm},
+              {"conv", conv},
+              {"pointwise", pointwise},
+              {"unary", unary},
+              {"reduce", reduce},
+              {"norm", norm},
+              {"attention", attention},
+              {"train", train},
+              {"infer", infer},
+              {"idle", idle},
+              {"epoch", epoch},
+              {"host", host},
+              {"stream", stream},
+              {"peak", peak},
+              {"rnn", rnn},
+              {"lm", lm},
+              {"ops", ops}};
 
 static void set_precision(const char *line, clef_matmul_precision usual) {
     char wanted[16];

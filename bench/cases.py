@@ -104,6 +104,19 @@ def reduce(quick):
     return cases
 
 
+# name: bytes moved for each element of [rows, columns]
+OPS = {"add": 12, "add_row": 8, "add_column": 8, "add_outer": 4, "square": 8, "cube": 8, "pow": 12, "to_f16": 6, "to_bf16": 6, "sum": 4, "std": 4,
+       "prod": 4, "max": 4, "argmax": 4, "argmax_first": 4, "transpose": 8, "permute": 8, "flip": 8, "repeat_interleave": 1, "gather": 16,
+       "index_select": 8, "index_add": 12, "scatter_add": 20, "cumsum": 8, "cumsum_first": 8, "cumprod": 8, "topk": 4, "adaptive_avg_pool": 4,
+       "randn": 4, "rand": 4}
+
+
+def ops(quick):
+    """Single operations that a suite of their own family does not have."""
+    return [(f"{op} [{side},{side}]", f"ops op={op} rows={side} columns={side}", float(side * side), float(moved * side * side))
+            for side in ((2048,) if quick else (256, 1024, 2048)) for op, moved in OPS.items()]
+
+
 def norm(quick):
     cases = [(f"layer_norm [{rows},{columns}]", f"norm op=layer rows={rows} columns={columns}", 8.0 * rows * columns, 8.0 * rows * columns)
              for rows, columns in ((256, 256), (2048, 768), (4096, 4096))]
@@ -202,5 +215,5 @@ def shapes(file):
     return list(csv.DictReader(lines))
 
 
-SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm, "attention": attention,
+SUITES = {"gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "ops": ops, "norm": norm, "attention": attention,
           "rnn": rnn, "lm": lm, "train": train, "infer": infer, "idle": idle, "host": host}

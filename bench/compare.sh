@@ -1,6 +1,6 @@
 #!/bin/sh
 # compare.sh SUITE… [--quick] [--json] [--rounds N] [--install]: Clef beside every peer that is here, interleaved in one run.
-# Suites: gemm conv pointwise unary reduce norm attention rnn lm train infer idle host start all.  Peers: OpenBLAS, CLBlast, oneDNN (Debian), PyTorch (PyPI);
+# Suites: gemm conv pointwise unary reduce ops norm attention rnn lm train infer idle host start all.  Peers: OpenBLAS, CLBlast, oneDNN (Debian), PyTorch (PyPI);
 # missing ones are named.  --install fetches them: libopenblas-dev, libclblast-dev and libdnnl-dev with apt, PyTorch into build/bench/venv.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -99,6 +99,31 @@ def reduce(c):
     return time_calls(run, copies([(c["rows"], c["columns"])]), c["calls"])
 
 
+def ops(c):
+    """Single operations; what x, y, row, column, places and lines are stands in bench/suite_ops.h."""
+    rows, columns = c["rows"], c["columns"]
+    dense = lambda x: x.clone(memory_format=torch.contiguous_format)
+    run = {"add": lambda x, y, row, column, places, lines: x + y, "add_row": lambda x, y, row, column, places, lines: x + row,
+           "add_column": lambda x, y, row, column, places, lines: x + column, "add_outer": lambda x, y, row, column, places, lines: row + column,
+           "square": lambda x, *_: x.pow(2), "cube": lambda x, *_: x.pow(3), "pow": lambda x, y, *_: x.abs().pow(y),
+           "to_f16": lambda x, *_: x.to(torch.float16), "to_bf16": lambda x, *_: x.to(torch.bfloat16), "sum": lambda x, *_: x.sum(),
+           "std": lambda x, *_: x.std(), "prod": lambda x, *_: x.prod(1), "max": lambda x, *_: x.amax(1), "argmax": lambda x, *_: x.argmax(1),
+           "argmax_first": lambda x, *_: x.argmax(0), "transpose": lambda x, *_: dense(x.t()),
+           "permute": lambda x, *_: dense(x.view(4, rows // 4, 16, columns // 16).permute(0, 2, 1, 3)), "flip": lambda x, *_: x.flip(1),
+           "repeat_interleave": lambda x, y, row, *_: row.repeat_interleave(512, 0),
+           "gather": lambda x, y, row, column, places, lines: x.gather(1, places),
+           "index_select": lambda x, y, row, column, places, lines: x.index_select(0, lines),
+           "index_add": lambda x, y, row, column, places, lines: x.index_add(0, lines, y),
+           "scatter_add": lambda x, y, row, column, places, lines: x.scatter_add(1, places, y), "cumsum": lambda x, *_: x.cumsum(1),
+           "cumsum_first": lambda x, *_: x.cumsum(0), "cumprod": lambda x, *_: x.cumprod(1), "topk": lambda x, *_: x.topk(10, 1, sorted=False),
+           "adaptive_avg_pool": lambda x, *_: F.adaptive_avg_pool2d(x.view(rows // 64, columns // 16, 32, 32), 7),
+           "randn": lambda x, *_: torch.randn_like(x), "rand": lambda x, *_: torch.rand_like(x)}[c["op"]]
+    inputs = copies([(rows, columns), (rows, columns), (columns,), (rows, 1)])
+    for copy in inputs:
+        copy += [torch.randint(0, columns, (rows, columns)), torch.randint(0, rows, (rows,))]
+    return time_calls(run, inputs, c["calls"])
+
+
 def norm(c):
     if c.get("op", "layer") == "layer":
         shapes = [(c["rows"], c["columns"]), (c["columns"],), (c["columns"],)]
@@ -375,7 +400,7 @@ def lm(c):
     return timed_steps(models[key], c["calls"], lm_steps) if train else lm_decode(models[key], c, c["calls"])
 
 
-SUITES = {"epoch": epoch, "lm": lm, "gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "norm": norm,
+SUITES = {"epoch": epoch, "lm": lm, "gemm": gemm, "conv": conv, "pointwise": pointwise, "unary": unary, "reduce": reduce, "ops": ops, "norm": norm,
           "attention": attention, "rnn": rnn, "train": train, "infer": infer, "idle": idle}
 
 
