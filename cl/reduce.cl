@@ -2,12 +2,14 @@
 
    A unit of work is one (outer, split) for rows (inner = 1), one (outer, split, `strip` columns) for columns; a work-item, or a team
    (lanes.h), takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less than n.
+   And where the largest or smallest of each row or column lies.
    DT: what lies in x.  AT: f32 f64 i32 i64 (what is joined).  OT: what lies in y, computed in AT.
-   OP: SUM, PRODUCT, LARGEST, SMALLEST.  STRIP: the widest strip, or 0 where one is a vector.
+   OP: SUM, PRODUCT, LARGEST, SMALLEST.  STRIP: the widest strip, or 0 where one is a vector.  PLACE_IN: int,
+   or long where lines are too many for it.
 
    What is joined may be computed where it is read: then text in front of this file (plan/lower/codegen.c) says which INPUTS there are and
    how an element's VALUE comes from them.
-   Checked with: STRIP=0; W=1 STRIP=0; W=1 TEAM=64 STRIP=0. */
+   Checked with: STRIP=0; W=1 STRIP=0; W=1 TEAM=64 STRIP=0; OP=LARGEST PLACE_IN=long; OP=SMALLEST W=1 TEAM=64 STRIP=0. */
 #ifndef DT
 #define DT f32
 #endif
@@ -35,8 +37,10 @@
 #define V VEC(A, W)
 #include "lanes.h"
 #ifdef VALUE /* computed where it is read */
+#define IN_MEMORY 0
 #define AT_ONCE 4
 #else
+#define IN_MEMORY 1
 #define AT_ONCE 8
 #define INPUTS __global const MEMORY(DT) *x, long x_at
 #define PASSED x, x_at
@@ -235,21 +239,110 @@ ROWS_KERNEL(reduce_columns, REDUCE_COLUMNS_ARGS) {
     }
 }
 
-/* Index of the first best of n; the first NaN counts as best. */
-#define NOT_A_NUMBER(x) LIMIT(NAN_, COMPUTE(DT))(x)
-KERNEL(arg_columns, ARG_COLUMNS_ARGS) {
-    UNPACK(ARG_COLUMNS_ARGS)
-    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+#if IN_MEMORY
+/* ---- where the largest or smallest lies: the first of them; the first NaN counts as best ---- */
+
+#define IS_NAN(x) LIMIT(NAN_, A)(x)
+#define SOME_1(hit) (hit)
+#define SOME_2(hit) any(hit)
+#define SOME_4(hit) any(hit)
+#define SOME_8(hit) any(hit)
+#define SOME_16(hit) any(hit)
+#define SOME(hit) CAT(SOME_, W)(hit)
+/* Is it what join_row found?  A NaN is found only where there is one, and no other NaN comes before it. */
+#define HIT(v) (((v) == best) | IS_NAN(v))
+
+/* The first place of `best` among n elements, or n; of a team's member: among its own. */
+static long find_first(INPUTS, long p, long n, A best) {
+    long i = MEMBER;
+    for (; i + 3 * PACE + W <= n; i += 4 * PACE) {
+        V w0 = READ(W, p + i), w1 = READ(W, p + i + PACE), w2 = READ(W, p + i + 2 * PACE), w3 = READ(W, p + i + 3 * PACE);
+        if (SOME(HIT(w0) | HIT(w1) | HIT(w2) | HIT(w3))) break;
+    }
+    for (; i + W <= n; i += PACE)
+        if (SOME(HIT(READ(W, p + i)))) break;
+    for (; i < n; i += TEAM) {
+        A v = READ(1, p + i);
+        if (HIT(v)) return i;
+    }
+    return n;
+}
+
+/* A row is read twice, the second time from a cache. */
+ROWS_KERNEL(arg_rows, ARG_ROWS_ARGS) {
+    UNPACK(ARG_ROWS_ARGS)
+    TEAM_CELLS
+#if TEAM > 1
+    __local int places[TEAM];
+#endif
+    long u = FIRST_ROW, last = min(units, u + per);
     for (; u < last; u++) {
-        long row = u / inner;
-        __global const MEMORY(DT) *p = x_base + x_offset + row * n * inner + (u - row * inner);
-        COMPUTE(DT) best = LOAD(DT, 1, p, 0);
-        long at = 0;
-        for (long i = 1; i < n; i++) {
-            COMPUTE(DT) v = LOAD(DT, 1, p, i * inner);
-            bool better = smallest ? v < best : v > best;
-            if (better | (NOT_A_NUMBER(v) & !NOT_A_NUMBER(best))) best = v, at = i;
+        A best = OF_TEAM(join, join_row(x_base, x_offset, u * n, n));
+        long place = find_first(x_base, x_offset, u * n, n, best);
+#if TEAM > 1
+        places[MEMBER] = (int)place;
+        for (int left = TEAM / 2; left > 0; left /= 2) {
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (MEMBER < left) places[MEMBER] = min(places[MEMBER], places[MEMBER + left]);
         }
-        y_base[y_offset + u] = at;
+        if (LEADS) place = places[0];
+#endif
+        if (LEADS) y_base[y_offset + u] = place;
     }
 }
+
+/* Columns go down line by line; a place is an int unless lines are more. */
+#ifndef PLACE_IN
+#define PLACE_IN int
+#endif
+#define PLACES(lanes) VEC(PLACE_IN, lanes)
+#define IS_LARGEST(v, best) ((v) > (best))
+#define IS_SMALLEST(v, best) ((v) < (best))
+#define IS_SUM(v, best) 0
+#define IS_PRODUCT(v, best) 0
+#define IS_BETTER(v, best) (CAT(IS_, OP)(v, best) | (IS_NAN(v) & ((best) == (best))))
+#define LOOK_AT(lanes, best, at, v, i)                                                           \
+    PLACES(lanes) better = CONVERT(PLACE_IN, lanes)(IS_BETTER(v, best));                         \
+    best = JOIN(best, v);                                                                        \
+    at = better ? (PLACES(lanes))(i) : at;
+#define BEGIN_PLACE(lanes, k, c)                                                                 \
+    VEC(A, lanes) best##k = READ(lanes, p + (c));                                                \
+    PLACES(lanes) at##k = (PLACES(lanes))(0);
+#define LOOK(lanes, k, c)                                                                        \
+    {                                                                                            \
+        VEC(A, lanes) v = READ(lanes, p + i * inner + (c));                                      \
+        LOOK_AT(lanes, best##k, at##k, v, i)                                                     \
+    }
+#define PUT_PLACE(lanes, k, c) STORE(i64, lanes, to, c, CONVERT(long, lanes)(at##k));
+#define GO_DOWN(lanes, c)                                                                        \
+    {                                                                                            \
+        BEGIN_PLACE(lanes, 0, c)                                                                 \
+        for (long i = 1; i < n; i++) LOOK(lanes, 0, c)                                           \
+        PUT_PLACE(lanes, 0, c)                                                                   \
+    }
+#define GO_DOWN_TOGETHER(X) X(W, 0, c) X(W, 1, c + W) X(W, 2, c + 2 * W) X(W, 3, c + 3 * W)
+
+KERNEL(arg_columns, ARG_COLUMNS_ARGS) {
+    UNPACK(ARG_COLUMNS_ARGS)
+    __global const MEMORY(DT) *x = x_base;
+    long x_at = x_offset;
+    long strips = (inner + strip - 1) / strip, u = (long)get_global_id(0) * per, last = min(units, u + per);
+    for (; u < last; u++) {
+        long row = u / strips, first = (u - row * strips) * strip, width = min(strip, inner - first), begin = 0;
+        long p = row * n * inner + first;
+        __global long *to = y_base + y_offset + row * inner + first;
+#if STRIP
+        /* A core's memory gives more where it is read in runs of four vectors. */
+        for (long c = 0; c + 4 * W <= width; c += 4 * W) {
+            begin = c + 4 * W;
+            GO_DOWN_TOGETHER(BEGIN_PLACE)
+            for (long i = 1; i < n; i++) {
+                GO_DOWN_TOGETHER(LOOK)
+            }
+            GO_DOWN_TOGETHER(PUT_PLACE)
+        }
+#endif
+        ALONG(c, begin, width, GO_DOWN)
+    }
+}
+#endif

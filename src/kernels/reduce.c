@@ -10,6 +10,7 @@
 
 CLEF__ARGS(reduce_rows, REDUCE_ROWS_ARGS)
 CLEF__ARGS(reduce_columns, REDUCE_COLUMNS_ARGS)
+CLEF__ARGS(arg_rows, ARG_ROWS_ARGS)
 CLEF__ARGS(arg_columns, ARG_COLUMNS_ARGS)
 
 int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
@@ -21,7 +22,7 @@ int64_t clef__reduced_count(clef_shape shape, int64_t mask) {
 
 /* A work-item joins columns of [n, inner]: on a CPU a strip of lines, LEAST_SPLIT of them before they meet others; on a GPU a vector, or
    one that a team goes down together. */
-enum { LEAST_SPLIT = 256, WIDE_ROW = 512, TEAMS = 4 /* large ones, that keep a compute unit busy */ };
+enum { LEAST_SPLIT = 256, PLACE_STRIP = 64, WIDE_ROW = 512, TEAMS = 4 /* large ones, that keep a compute unit busy */ };
 
 /* Columns side by side in a team: as many as are read in one go, and no more than there are. */
 enum { ACROSS = 32 };
@@ -220,14 +221,43 @@ void clef__lower_reduction(const clef__lowering *lw, const clef__reduction_spec 
     reduce_run(lw, how->token, x, out, how->joined, axes, how->divides ? count : 1);
 }
 
-void clef__lower_arg(const clef__lowering *lw, int dim, clef_dtype joined, bool smallest) {
+/* Strips of columns so narrow that every compute unit has some, where a work-item goes along lines. */
+static int64_t place_strip(const clef__lowering *lw, clef__axes axes, int lanes) {
+    if (!clef__lower_profile(lw)->wide_items) return lanes;
+    int64_t parts = clef__ceil_div(clef__lower_items(lw, axes.outer * axes.n * axes.inner, 4096), axes.outer);
+    int64_t strip = clef__ceil_div(clef__ceil_div(axes.inner, parts), PLACE_STRIP) * PLACE_STRIP;
+    return clef__smaller(strip, CLEF__STRIP);
+}
+
+static void lower_arg_columns(const clef__lowering *lw, const char *token, clef_dtype joined, clef__operand x, clef__operand y,
+                              clef__axes axes) {
+    clef__launch_lanes(lw, "reduce.cl", "arg_columns", x.dtype, axes.inner);
+    define_strip(lw);
+    define_join(lw, token, joined, x.dtype);
+    if (axes.n > INT32_MAX) clef__launch_define(lw, "PLACE_IN", "%s", "long");
+    int64_t strip = place_strip(lw, axes, clef__lower_lanes(lw, axes.inner));
+    clef__units units =
+        clef__lower_units(lw, axes.outer * clef__ceil_div(axes.inner, strip), axes.n * clef__smaller(strip, axes.inner));
+    arg_columns_args args = {.x = x, .y = y, .n = axes.n, .inner = axes.inner, .strip = strip, .units = units};
+    pass_arg_columns(lw, &args);
+    clef__launch_end_units(lw, units);
+}
+
+static void lower_arg_rows(const clef__lowering *lw, const char *token, clef_dtype joined, clef__operand x, clef__operand y,
+                           clef__axes axes) {
+    clef__launch_rows(lw, "reduce.cl", "arg_rows", x.dtype, axes.n);
+    define_strip(lw);
+    define_join(lw, token, joined, x.dtype);
+    clef__units units = clef__lower_rows(lw, axes.outer, axes.n, axes.n);
+    arg_rows_args args = {.x = x, .y = y, .n = axes.n, .units = units};
+    pass_arg_rows(lw, &args);
+    clef__launch_end_rows(lw, axes.n, units);
+}
+
+void clef__lower_arg(const clef__lowering *lw, int dim, const char *token, clef_dtype joined) {
     int order[CLEF_MAX_RANK];
     clef__axes axes;
     clef__operand x = clef__lower_along(lw, dim, order, &axes), y = clef__lower_out(lw, order);
-    clef__launch_reduction(lw, "reduce.cl", "arg_columns", x.dtype, axes);
-    define_join(lw, "SUM", joined, joined);
-    clef__units units = clef__lower_units(lw, axes.outer * axes.inner, axes.n);
-    arg_columns_args args = {.x = x, .y = y, .smallest = smallest, .n = axes.n, .inner = axes.inner, .units = units};
-    pass_arg_columns(lw, &args);
-    clef__launch_end_units(lw, units);
+    bool rows = axes.inner == 1 && axes.n <= INT32_MAX; /* a team's place is an int */
+    (rows ? lower_arg_rows : lower_arg_columns)(lw, token, joined, x, y, axes);
 }

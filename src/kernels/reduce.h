@@ -12,8 +12,8 @@ typedef struct clef__reduction_spec {
 } clef__reduction_spec;
 /* The whole node: input 0 reduced to the output. */
 void clef__lower_reduction(const clef__lowering *lw, const clef__reduction_spec *r);
-/* The position of input 0's first largest or smallest element along dim; joined: its dtype widened. */
-void clef__lower_arg(const clef__lowering *lw, int dim, clef_dtype joined, bool smallest);
+/* The position of input 0's first largest or smallest element along dim; token and joined: as of the reduction to it. */
+void clef__lower_arg(const clef__lowering *lw, int dim, const char *token, clef_dtype joined);
 
 /* Runs of kept and reduced dimensions in memory order, alternating. */
 typedef struct clef__runs {

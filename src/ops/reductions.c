@@ -332,14 +332,15 @@ static bool arg_infer(clef__call *call) {
     return true;
 }
 
-/* In the program of a sum. */
-static void arg_lower(const clef__lowering *lw, bool smallest) {
+/* In the program of the extreme itself. */
+static void arg_lower(const clef__lowering *lw, const reduce_op *extreme) {
     const clef__node *node = clef__lower_node(lw);
-    clef__lower_arg(lw, (int)*(const int64_t *)clef__attributes(node), joined_dtype(&reduce_sum, node->input[0]->dtype), smallest);
+    clef__lower_arg(lw, (int)*(const int64_t *)clef__attributes(node), extreme->token,
+                    joined_dtype(extreme, node->input[0]->dtype));
 }
 
-static void argmax_lower(const clef__lowering *lw) { arg_lower(lw, false); }
-static void argmin_lower(const clef__lowering *lw) { arg_lower(lw, true); }
+static void argmax_lower(const clef__lowering *lw) { arg_lower(lw, &reduce_max); }
+static void argmin_lower(const clef__lowering *lw) { arg_lower(lw, &reduce_min); }
 static const clef__strategy *const argmax_strategies[] = {&(const clef__strategy){.name = "scan", .lower = argmax_lower}, NULL};
 static const clef__strategy *const argmin_strategies[] = {&(const clef__strategy){.name = "scan", .lower = argmin_lower}, NULL};
 static const clef_op op_argmax = {.name = "argmax", .kind = CLEF__KERNEL, .infer = arg_infer, .strategies = argmax_strategies};

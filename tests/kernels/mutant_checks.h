@@ -615,21 +615,29 @@ static void extremes(void) {
 }
 
 /* The first best of each column; in the last column it stands at the end. */
-static void choices(void) {
-    enum { OUTER = 3, N = 9, INNER = 5 };
-    float *x = whole(OUTER * N * INNER, 1, -2, 2);
-    int64_t most[OUTER * INNER], least[OUTER * INNER];
-    for (int i = 0; i < OUTER; i++) x[(i * N + N - 1) * INNER + INNER - 1] = i ? 7 : -7;
-    for (int i = 0; i < OUTER * INNER; i++) {
-        const float *line = x + i / INNER * N * INNER + i % INNER;
+static void check_choices(int outer, int n, int inner, bool with_nan) {
+    float *x = whole(outer * n * inner, 1, -2, 2);
+    int64_t *most = malloc((size_t)(2 * outer * inner) * sizeof *most), *least = most + outer * inner;
+    for (int i = 0; i < outer; i++) x[(i * n + n - 1) * inner + inner - 1] = i ? 7 : -7;
+    for (int i = 0; with_nan && i < outer; i++) x[(i * n + n * 21 / 25) * inner] = x[(i * n + n - 1) * inner] = NAN;
+    for (int i = 0; i < outer * inner; i++) {
+        const float *line = x + i / inner * n * inner + i % inner;
         most[i] = least[i] = 0;
-        for (int k = 1; k < N; k++) {
-            if (line[k * INNER] > line[most[i] * INNER]) most[i] = k;
-            if (line[k * INNER] < line[least[i] * INNER]) least[i] = k;
+        for (int k = 1; k < n && !isnan(line[most[i] * inner]); k++) {
+            if (line[k * inner] > line[most[i] * inner] || isnan(line[k * inner])) most[i] = k;
+            if (line[k * inner] < line[least[i] * inner] || isnan(line[k * inner])) least[i] = k;
         }
     }
-    expect_bytes(clef_argmax(put(CLEF_SHAPE(OUTER, N, INNER), x), 1, false), most, sizeof most);
-    expect_bytes(clef_argmin(put(CLEF_SHAPE(OUTER, N, INNER), x), 1, false), least, sizeof least);
+    expect_bytes(clef_argmax(put(CLEF_SHAPE(outer, n, inner), x), 1, false), most, (size_t)(outer * inner) * sizeof *most);
+    expect_bytes(clef_argmin(put(CLEF_SHAPE(outer, n, inner), x), 1, false), least, (size_t)(outer * inner) * sizeof *least);
+    free(most);
+}
+
+static void choices(void) {
+    check_choices(3, 9, 5, false);
+    check_choices(2, 9, 69, true);
+    check_choices(3, 75, 1, false);
+    check_choices(2, 75, 1, true);
 }
 
 /* s0 = Σ a, s1 = Σ a (x − m) over the middle of [outer, n, inner], a = g or x − m. */

@@ -1,6 +1,7 @@
 /* test_reduce.c — reductions: exact on integers in any grouping of dimensions and any layout, bounded on random data, right
    gradients, and the rules for empty inputs and NaN.
    ctest: cost=35 */
+#include "support/exact.h"
 #include "support/numbers.h"
 
 typedef enum kind { SUM, MEAN, MAX, MIN, PROD } kind;
@@ -303,6 +304,40 @@ Test(reduce, argmax_takes_the_first) {
     expect_numbers(clef_argmax(clef_transpose(t, 0, 1), 0, true), (double[]){1, 1}, 0, 0, "argmax of a transpose");
     clef_tensor *i = clef_to(clef_slice(t, 0, 0, 1, 1), CLEF_I64);
     expect_numbers(clef_argmax(i, 1, false), (double[]){1}, 0, 0, "argmax of i64");
+    clef_close(ctx);
+}
+
+/* Rows of whole vectors and more, columns in and out of runs of vectors, with what is equal, and with NaN. */
+Test(reduce, argmax_of_every_shape) {
+    clef_context *ctx = open_seeded(1);
+    static const clef_dtype dtypes[] = {CLEF_F32, CLEF_I32, CLEF_F16, CLEF_I64, CLEF_BF16, CLEF_U8, CLEF_F64};
+    static const int64_t sizes[][3] = {{3, 9, 5},    {1, 1, 1},  {2, 70, 1},   {3, 300, 1},
+                                       {1, 2500, 1}, {2, 5, 83}, {1, 3, 2100}, {1, 130, 64}};
+    int most = test_small() ? 3 : 8, types = few_kernels() ? 1 : has_f64(ctx) ? 7 : 6;
+    for (int i = 0; i < most * types; i++) {
+        const int64_t *size = sizes[i % most], n = size[1], inner = size[2];
+        clef_dtype dtype = dtypes[i / most];
+        bool real = dtype != CLEF_I32 && dtype != CLEF_I64 && dtype != CLEF_U8;
+        array x = whole_array(CLEF_SHAPE(size[0], n, inner), (uint64_t)i, 9);
+        for (int64_t k = 0; k < clef_shape_numel(x.shape); k++) {
+            if (dtype == CLEF_U8) x.v[k] += 9;
+            if (real && i % 2 && k % (2 * n + 1) == n) x.v[k] = NAN;
+        }
+        double *want = malloc((size_t)(2 * size[0] * inner) * sizeof *want), *least = want + size[0] * inner;
+        for (int64_t c = 0; c < size[0] * inner; c++) {
+            const double *line = x.v + c / inner * n * inner + c % inner;
+            want[c] = least[c] = 0;
+            for (int64_t k = 1; k < n; k++) {
+                double v = line[k * inner], top = line[(int64_t)want[c] * inner], low = line[(int64_t)least[c] * inner];
+                if (v > top || (isnan(v) && !isnan(top))) want[c] = (double)k;
+                if (v < low || (isnan(v) && !isnan(low))) least[c] = (double)k;
+            }
+        }
+        expect_numbers(clef_argmax(to_device(ctx, x, dtype), 1, false), want, 0, 0, "argmax");
+        expect_numbers(clef_argmin(to_device(ctx, x, dtype), 1, false), least, 0, 0, "argmin");
+        free(want), free(x.v);
+        clef_end_step(ctx);
+    }
     clef_close(ctx);
 }
 
