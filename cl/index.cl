@@ -3,8 +3,8 @@
    Where several elements go to one place, one work-item owns the place and takes them in the order of the indices: the same
    bits every time, without atomics.
    DT: f32 f16 bf16 f64 i32 i64 u8 bool.  IT: i32 i64 (of the indices).  W: lanes of a vector along a row.  JOIN: what
-   scatter makes of what is there and what comes.
-   Checked with: JOIN=JOIN_TAKE; JOIN=JOIN_LARGEST; JOIN=JOIN_SMALLEST; W=1. */
+   scatter makes of what is there and what comes.  BASED: what add_rows adds to is given.
+   Checked with: JOIN=JOIN_TAKE; JOIN=JOIN_LARGEST; JOIN=JOIN_SMALLEST; W=1; BASED=1. */
 #ifndef DT
 #define DT f32
 #endif
@@ -17,6 +17,9 @@
 #ifndef JOIN
 #define JOIN JOIN_ADD
 #endif
+#ifndef BASED
+#define BASED 0
+#endif
 #define JOIN_ADD(old, v) ((old) + (v))
 #define JOIN_TAKE(old, v) (v)
 #define JOIN_LARGEST(old, v) ((old) >= (v) || (old) != (old) ? (old) : (v))
@@ -26,33 +29,81 @@
 #include "args.h"
 #include "index.args"
 #define A COMPUTE(DT)
+#include "lanes.h"
 
-/* y[o,j,i] = x[o, index[o,j,i], i]; x [outer, n, inner], y [outer, m, inner].  A unit is one element of y. */
+/* y[o,j,i] = x[o, index[o,j,i], i]; x [outer, n, inner], y [outer, m, inner].  A unit is one element of y.  A line is one along which j does
+   not change, or one of all j where inner is 1.  `shared`: inner is 1, and each o has the index [m]. */
 KERNEL(gather, GATHER_ARGS) {
     UNPACK(GATHER_ARGS)
+    const long step = inner > 1, line = inner > 1 ? inner : m;
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
-    for (; u < last; u++) {
-        long o = u / (m * inner), i = u % inner, k = index_base[index_offset + u];
-        long near = clamp(k, 0L, n - 1); /* no branch around the load: some drivers take arguments wrongly in branches */
-        A v = LOAD(DT, 1, x_base, x_offset + (o * n + near) * inner + i);
-        STORE(DT, 1, y_base, y_offset + u, k == near ? v : (A)0);
+    while (u < last) {
+        long whole = u / line, done = u - whole * line, o = inner > 1 ? whole / m : whole, stop = min(last, u + line - done);
+        __global const MEMORY(DT) *from = x_base + x_offset + o * n * inner + done * step;
+        __global const MEMORY(IT) *index = index_base + index_offset - (shared ? o * m : 0);
+        for (; u < stop; u++, from += step) {
+            long k = index[u], near = (ulong)k < (ulong)n ? k : 0; /* no branch around the load: some drivers take arguments wrongly in branches */
+            A v = LOAD(DT, 1, from, near * inner);
+            STORE(DT, 1, y_base, y_offset + u, k == near ? v : (A)0);
+        }
     }
 }
 
-/* y[o, index[o,j,i], i] = JOIN(y[o, index[o,j,i], i], x[o,j,i]); y [outer, n, inner], x [outer, m, inner].  A unit owns `rows` of the
-   n of one (o,i). */
+/* ---- places and their owners: see src/kernels/owners.h; `size` lies between copies ---- */
+
+/* What a unit owns: rows low … high - 1 of the `all` in a block that begins at column `first`, of a copy to which elements begin …
+   stop - 1 of m go. */
+typedef struct { long low, high, first, end, begin, stop, outer, copy; } owner;
+static owner owner_of(long u, long all, long inner, long m, long rows, long parts, long block, long blocks, long copies, long chunk) {
+    owner w;
+    long column = u / parts;
+    w.low = (u - column * parts) * rows;
+    w.high = min(all, w.low + rows);
+    w.copy = column % copies;
+    column /= copies;
+    w.begin = w.copy * chunk;
+    w.stop = min(m, w.begin + chunk);
+    w.outer = column / blocks;
+    w.first = (column - w.outer * blocks) * block;
+    w.end = min(inner, w.first + block);
+    return w;
+}
+
+/* y[o, index[o,j,i], i] = JOIN(y[o, index[o,j,i], i], x[o,j,i]); y [outer, n, inner], x [outer, m, inner].  Lines as above. */
 KERNEL(scatter, SCATTER_ARGS) {
     UNPACK(SCATTER_ARGS)
+    const long step = inner > 1;
     long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long column = u / parts, o = column / inner, i = column % inner, low = (u % parts) * rows, high = min(n, low + rows);
-        for (long j = 0; j < m; j++) {
-            long from = (o * m + j) * inner + i, k = index_base[index_offset + from], to = (o * n + k) * inner + i;
-            if (k < low || k >= high) continue;
-            A v = LOAD(DT, 1, x_base, x_offset + from);
-            STORE(DT, 1, y_base, y_offset + to, JOIN(LOAD(DT, 1, y_base, y_offset + to), v));
+        owner w = owner_of(u, n, inner, m, rows, parts, block, blocks, copies, chunk);
+        long lines = w.stop - w.begin, line = w.end - w.first, at = (w.outer * m + w.begin) * inner + w.first;
+        if (inner == 1) line = lines, lines = 1;
+        __global MEMORY(DT) *all = y_base + y_offset + w.copy * size + w.outer * n * inner + w.first;
+        for (; lines > 0; lines--, at += inner) {
+            __global const MEMORY(IT) *index = index_base + index_offset + at;
+            __global const MEMORY(DT) *from = x_base + x_offset + at;
+            __global MEMORY(DT) *to = all;
+            for (long i = 0; i < line; i++, to += step) {
+                long k = index[i];
+                if (k < w.low || k >= w.high) continue;
+                A v = LOAD(DT, 1, from, i);
+                STORE(DT, 1, to, k * inner, JOIN(LOAD(DT, 1, to, k * inner), v));
+            }
         }
     }
+}
+
+/* y[e] += the sum of x[copy, e].  A unit is a block of elements. */
+KERNEL(add_copies, ADD_COPIES_ARGS) {
+    UNPACK(ADD_COPIES_ARGS)
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
+#define ADD_EACH(lanes, e)                                                                         \
+    {                                                                                              \
+        VEC(A, lanes) sum = LOAD(DT, lanes, x_base, x_offset + e);                                 \
+        for (long copy = 1; copy < copies; copy++) sum += LOAD(DT, lanes, x_base, x_offset + copy * size + e); \
+        STORE(DT, lanes, y_base, y_offset + e, LOAD(DT, lanes, y_base, y_offset + e) + sum);       \
+    }
+    for (; u < last; u++) ALONG(e, u * block, min(size, u * block + block), ADD_EACH)
 }
 
 /* y[o, r, :] = x[o, index[r], :], rows of d; x [outer, v, d], y [outer, m, d].  A unit is one row. */
@@ -70,28 +121,32 @@ KERNEL(read_rows, READ_ROWS_ARGS) {
     }
 }
 
-/* y[o, index[r], :] += x[o, r, :]; y [outer, v, d] was filled before, x [outer, m, d].  A unit owns one of `parts` of the v rows of
-   an o, `rows` of them, in a block of W columns. */
+/* y[o, index[r], :] = start + the sum of x[o, r, :]; y and start [outer, v, d], x [outer, m, d].  BASED: 0: from zeros. */
+#if BASED
+#define START(lanes, c) LOAD(DT, lanes, start, c)
+#else
+#define START(lanes, c) ((void)start, (VEC(A, lanes))(0))
+#endif
+#define BEGIN_WITH(lanes, c) STORE(DT, lanes, to, c, START(lanes, c));
+#define ADD_TO(lanes, c) STORE(DT, lanes, to, c, LOAD(DT, lanes, to, c) + LOAD(DT, lanes, from, c));
 KERNEL(add_rows, ADD_ROWS_ARGS) {
     UNPACK(ADD_ROWS_ARGS)
-    long blocks = (d + W - 1) / W, u = (long)get_global_id(0) * per, last = min(units, u + per);
+    long u = (long)get_global_id(0) * per, last = min(units, u + per);
     for (; u < last; u++) {
-        long o = u / blocks / parts, low = u / blocks % parts * rows, high = min(v, low + rows);
-        long begin = u % blocks * W, end = min(d, begin + W);
-        for (long r = 0; r < m; r++) {
+        owner w = owner_of(u, v, d, m, rows, parts, block, blocks, copies, chunk);
+        long place = w.outer * v * d + w.first, width = w.end - w.first;
+        __global MEMORY(DT) *all = y_base + y_offset + w.copy * size + place;
+        for (long k = w.low; k < w.high; k++) {
+            __global const MEMORY(DT) *start = start_base + start_offset + place + k * d;
+            __global MEMORY(DT) *to = all + k * d;
+            ALONG(c, 0, width, BEGIN_WITH)
+        }
+        for (long r = w.begin; r < w.stop; r++) {
             long k = index_base[index_offset + r];
-            if (k < low || k >= high) continue;
-            __global const MEMORY(DT) *from = x_base + x_offset + (o * m + r) * d;
-            __global MEMORY(DT) *to = y_base + y_offset + (o * v + k) * d;
-            if (end - begin == W) {
-                VEC(A, W) sum = LOAD(DT, W, to, begin) + LOAD(DT, W, from, begin);
-                STORE(DT, W, to, begin, sum);
-            } else {
-                for (long c = begin; c < end; c++) {
-                    A sum = LOAD(DT, 1, to, c) + LOAD(DT, 1, from, c);
-                    STORE(DT, 1, to, c, sum);
-                }
-            }
+            if (k < w.low || k >= w.high) continue;
+            __global const MEMORY(DT) *from = x_base + x_offset + (w.outer * m + r) * d + w.first;
+            __global MEMORY(DT) *to = all + k * d;
+            ALONG(c, 0, width, ADD_TO)
         }
     }
 }

@@ -6,12 +6,15 @@
 #include "index.args"
 #include "kernels/args.h"
 #include "kernels/lanes.h"
+#include "kernels/owners.h"
 #include "ops/ops.h"
 
+CLEF__ARGS(owned, OWNED_ARGS)
 CLEF__ARGS(gather, GATHER_ARGS)
 CLEF__ARGS(scatter, SCATTER_ARGS)
 CLEF__ARGS(read_rows, READ_ROWS_ARGS)
 CLEF__ARGS(add_rows, ADD_ROWS_ARGS)
+CLEF__ARGS(add_copies, ADD_COPIES_ARGS)
 
 typedef struct index_attributes {
     int64_t dim, rows; /* rows: along dim of the result, in index_add */
@@ -53,6 +56,16 @@ static bool gather_infer(clef__call *call) {
     return true;
 }
 
+/* y [outer, m, inner].  shared: one index [m] for all of outer, and inner is 1. */
+static void launch_gather(const clef__lowering *lw, clef__operand y, clef__axes from, int64_t m, bool shared) {
+    clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
+    begin_rows(lw, "gather", x.dtype, index.dtype, 0);
+    clef__units units = clef__lower_units(lw, from.outer * m * from.inner, 4);
+    gather_args args = {.x = x, .index = index, .y = y, .n = from.n, .m = m, .inner = from.inner, .shared = shared, .units = units};
+    pass_gather(lw, &args);
+    clef__launch_end_units(lw, units);
+}
+
 static void gather_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     clef__axes from = clef__axes_around(node->input[0]->shape, attributes_of(node)->dim),
@@ -62,12 +75,7 @@ static void gather_lower(const clef__lowering *lw) {
         clef__lower_fill(lw, y, 0);
         return;
     }
-    clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
-    begin_rows(lw, "gather", x.dtype, index.dtype, 0);
-    clef__units units = clef__lower_units(lw, to.outer * to.n * to.inner, 4);
-    gather_args args = {.x = x, .index = index, .y = y, .n = from.n, .m = to.n, .inner = to.inner, .units = units};
-    pass_gather(lw, &args);
-    clef__launch_end_units(lw, units);
+    launch_gather(lw, y, from, to.n, false);
 }
 
 static void gather_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
@@ -140,29 +148,55 @@ static clef__operand widened(const clef__lowering *lw, clef__operand x, clef_sha
     return wide;
 }
 
-/* Rows that a part of y's n rows has, and how many such parts there are, none of them empty: about `wanted`. */
-static int64_t rows_of_part(int64_t n, int64_t wanted, int64_t *parts) {
-    int64_t rows = clef__ceil_div(n, wanted < 1 ? 1 : wanted > n ? n : wanted);
-    *parts = clef__ceil_div(n, rows);
-    return rows;
+static owned_args owned_by(const clef__owners *o, clef__axes places) {
+    /* clang-format off */
+    return (owned_args){.rows = o->rows, .parts = o->parts, .block = o->block, .blocks = o->blocks,
+                        .copies = o->copies, .chunk = o->chunk, .size = places.outer * places.n * places.inner};
+    /* clang-format on */
 }
 
-static void launch_scatter(const clef__lowering *lw, clef__operand y, clef__axes to, clef__axes from) {
+static clef__units units_of(const clef__lowering *lw, const clef__owners *o, clef__axes places, int64_t reads) {
+    return clef__lower_units(lw, places.outer * o->blocks * o->copies * o->parts, o->chunk * reads);
+}
+
+/* Where what comes to y is summed first: y itself, or room for copies of it. */
+static clef__operand copies_for(const clef__lowering *lw, const clef__owners *o, clef__operand y, int64_t size) {
+    return o->copies > 1 ? clef__lower_scratch(lw, y.dtype, CLEF_SHAPE(o->copies, size)) : y;
+}
+
+/* y, of `size` elements, += its copies. */
+static void add_copies(const clef__lowering *lw, clef__operand y, clef__operand copies, int64_t n, int64_t size) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    int lanes = clef__lower_lanes(lw, size);
+    int64_t block = profile->wide_items ? clef__ceil_div(size, clef__lower_items(lw, size, 1024) * lanes) * lanes : lanes;
+    clef__launch_begin(lw, "index.cl", "add_copies");
+    clef__launch_define(lw, "DT", "%s", clef__token(y.dtype));
+    clef__launch_define(lw, "W", "%d", lanes);
+    add_copies_args args = {.x = copies, .y = y, .copies = n, .size = size, .block = block};
+    args.units = clef__lower_units(lw, clef__ceil_div(size, block), block * n);
+    pass_add_copies(lw, &args);
+    clef__launch_end_units(lw, args.units);
+}
+
+static void launch_scatter(const clef__lowering *lw, clef__operand y, clef__axes to, int64_t m) {
     const clef__node *node = clef__lower_node(lw);
     clef__operand index = clef__lower_in_dense(lw, 1, NULL);
     clef__operand x = widened(lw, clef__lower_in_dense(lw, 2, NULL), node->input[2]->shape, y.dtype);
-    int64_t columns = to.outer * to.inner, parts;
-    int64_t rows = rows_of_part(to.n, clef__lower_items(lw, columns * from.n, 1024) / columns, &parts);
+    clef__owners o = clef__lower_owners(lw, to, m, (int64_t)clef_dtype_size(y.dtype), true, node->op == &op_scatter_add);
+    owned_args owned = owned_by(&o, to);
+    clef__operand sums = copies_for(lw, &o, y, owned.size);
+    if (o.copies > 1) clef__lower_fill(lw, sums, 0);
     begin_rows(lw, "scatter", y.dtype, index.dtype, 0);
     clef__launch_define(lw, "JOIN", "%s", join_of(node->op));
     /* clang-format off */
     scatter_args args = {
-        .x = x, .index = index, .y = y, .n = to.n, .m = from.n, .inner = to.inner,
-        .rows = rows, .parts = parts, .units = clef__lower_units(lw, columns * parts, from.n),
+        .x = x, .index = index, .y = sums, .n = to.n, .m = m, .inner = to.inner, .owned = owned,
+        .units = units_of(lw, &o, to, o.block),
     };
     /* clang-format on */
     pass_scatter(lw, &args);
     clef__launch_end_units(lw, args.units);
+    if (o.copies > 1) add_copies(lw, y, sums, o.copies, owned.size);
 }
 
 static void scatter_lower(const clef__lowering *lw) {
@@ -172,7 +206,7 @@ static void scatter_lower(const clef__lowering *lw) {
                from = clef__axes_around(node->input[1]->shape, attributes_of(node)->dim);
     clef__operand out = clef__lower_out(lw, NULL), y = adds ? sum_place(lw, out) : out;
     clef__lower_copy(lw, y, clef__lower_in(lw, 0));
-    if (from.outer * from.n * from.inner > 0) launch_scatter(lw, y, to, from);
+    if (from.outer * from.n * from.inner > 0) launch_scatter(lw, y, to, from.n);
     if (y.value != out.value) clef__lower_copy(lw, out, y);
 }
 
@@ -324,6 +358,10 @@ static void select_lower(const clef__lowering *lw) {
         clef__lower_fill(lw, y, 0);
         return;
     }
+    if (from.inner == 1) {
+        launch_gather(lw, y, from, m, true);
+        return;
+    }
     clef__operand x = clef__lower_in_dense(lw, 0, NULL), index = clef__lower_in_dense(lw, 1, NULL);
     begin_rows(lw, "read_rows", x.dtype, index.dtype, clef__lower_lanes(lw, from.inner));
     clef__units units = clef__lower_units(lw, from.outer * m, from.inner);
@@ -332,7 +370,7 @@ static void select_lower(const clef__lowering *lw) {
     clef__launch_end_units(lw, units);
 }
 
-/* g with index's dimensions replaced by the rows. */
+/* g with index's dimensions replaced by the rows; a third input is what the slices are added to. */
 static bool index_add_infer(clef__call *call) {
     const index_attributes *a = call->attributes;
     clef_shape g = call->input[0]->shape, index = call->input[1]->shape, *y = &call->out->shape;
@@ -344,32 +382,40 @@ static bool index_add_infer(clef__call *call) {
     y->dim[y->rank++] = a->rows;
     for (int i = (int)after; i < g.rank; i++) y->dim[y->rank++] = g.dim[i];
     call->out->dtype = call->input[0]->dtype;
-    return true;
+    bool based = call->n_inputs < 3 || (clef_shape_equal(call->input[2]->shape, *y) && call->input[2]->dtype == call->out->dtype);
+    return clef__infer_takes(call, based, "what is added to has the result's shape");
 }
 
-static void launch_index_add(const clef__lowering *lw, clef__operand y, clef__axes to, int64_t m) {
-    clef__operand index = clef__lower_in_dense(lw, 1, NULL);
+static void launch_index_add(const clef__lowering *lw, clef__operand y, clef__axes to, int64_t m, bool based) {
+    clef__operand index = clef__lower_in_dense(lw, 1, NULL), start = y;
     clef__operand x = widened(lw, clef__lower_in_dense(lw, 0, NULL), clef__lower_node(lw)->input[0]->shape, y.dtype);
-    int lanes = clef__lower_lanes(lw, to.inner);
-    int64_t blocks = clef__ceil_div(to.inner, lanes), columns = to.outer * blocks, parts;
-    int64_t rows = rows_of_part(to.n, clef__lower_items(lw, to.outer * m * to.inner, 1024) / columns, &parts);
-    begin_rows(lw, "add_rows", y.dtype, index.dtype, lanes);
+    clef__owners o = clef__lower_owners(lw, to, m, (int64_t)clef_dtype_size(y.dtype), false, true);
+    owned_args owned = owned_by(&o, to);
+    clef__operand sums = copies_for(lw, &o, y, owned.size);
+    if (o.copies > 1 && based) clef__lower_copy(lw, y, clef__lower_in(lw, 2));
+    else if (o.copies > 1) clef__lower_fill(lw, y, 0);
+    else if (based) start = widened(lw, clef__lower_in_dense(lw, 2, NULL), clef__lower_node(lw)->out->shape, y.dtype);
+    begin_rows(lw, "add_rows", y.dtype, index.dtype, clef__lower_lanes(lw, to.inner));
+    clef__launch_define(lw, "BASED", "%d", based && o.copies == 1);
     /* clang-format off */
     add_rows_args args = {
-        .x = x, .index = index, .y = y, .v = to.n, .d = to.inner, .m = m,
-        .rows = rows, .parts = parts, .units = clef__lower_units(lw, columns * parts, m),
+        .x = x, .index = index, .y = sums, .start = start, .v = to.n, .d = to.inner, .m = m, .owned = owned,
+        .units = units_of(lw, &o, to, 1 + o.block),
     };
     /* clang-format on */
     pass_add_rows(lw, &args);
     clef__launch_end_units(lw, args.units);
+    if (o.copies > 1) add_copies(lw, y, sums, o.copies, owned.size);
 }
 
 static void index_add_lower(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     int64_t m = clef_shape_numel(node->input[1]->shape);
+    bool based = node->n_inputs == 3;
     clef__operand out = clef__lower_out(lw, NULL), y = sum_place(lw, out);
-    clef__lower_fill(lw, y, 0);
-    if (m > 0) launch_index_add(lw, y, clef__axes_around(node->out->shape, attributes_of(node)->dim), m);
+    if (m > 0) launch_index_add(lw, y, clef__axes_around(node->out->shape, attributes_of(node)->dim), m, based);
+    else if (based) clef__lower_copy(lw, y, clef__lower_in(lw, 2));
+    else clef__lower_fill(lw, y, 0);
     if (y.value != out.value) clef__lower_copy(lw, out, y);
 }
 
@@ -379,6 +425,7 @@ static void index_add_gradient(clef_tensor *const *x, clef_tensor *const *y, cle
                                clef_tensor **dx) {
     index_attributes a = {.dim = attributes_of(clef__node_of(y[0]))->dim};
     if (wanted[0]) dx[0] = clef__apply(&op_index_select, (clef_tensor *[]){g[0], x[1]}, 2, &a, sizeof a);
+    if (clef__node_of(y[0])->n_inputs == 3 && wanted[2]) dx[2] = g[0];
 }
 
 static void select_gradient(clef_tensor *const *x, clef_tensor *const *y, clef_tensor *const *g, const bool *wanted,
@@ -437,7 +484,7 @@ static bool index_add_fits(clef_tensor *x, int d, clef_tensor *index, clef_tenso
     return false;
 }
 
-/* The slices are summed first, and once rounded. */
+/* All is summed in f32 where it is of a half type, and once rounded. */
 clef_tensor *clef_index_add(clef_tensor *x, int dim, clef_tensor *index, clef_tensor *src) {
     if (!CLEF__GIVEN("index_add", "x index src", x, index, src) || !(index = whole(index, "index_add"))) return NULL;
     int d = dim;
@@ -447,8 +494,8 @@ clef_tensor *clef_index_add(clef_tensor *x, int dim, clef_tensor *index, clef_te
     if (dtype == CLEF_BOOL) dtype = CLEF_I32;
     clef_dtype summed = dtype == CLEF_F16 || dtype == CLEF_BF16 ? CLEF_F32 : dtype;
     index_attributes a = {.dim = d, .rows = clef_tensor_shape(x).dim[d]};
-    clef_tensor *sums = clef__apply(&op_index_add, (clef_tensor *[]){clef_to(src, summed), index}, 2, &a, sizeof a);
-    return clef_to(clef_add(clef_to(x, summed), sums), dtype);
+    clef_tensor *in[] = {clef_to(src, summed), index, clef_to(x, summed)};
+    return clef_to(clef__apply(&op_index_add, in, 3, &a, sizeof a), dtype);
 }
 
 clef_tensor *clef_embedding(clef_tensor *table, clef_tensor *index) {

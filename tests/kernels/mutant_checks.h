@@ -831,6 +831,43 @@ static void slices(void) {
     clef_release(x);
 }
 
+/* Columns by one index for all rows. */
+static void shared_columns(void) {
+    enum { OUTER = 40, N = 9, M = 50 };
+    float *x = whole(OUTER * N, 1, 1, 99), *y = zeros(OUTER * M);
+    int32_t *index = indices(M, 3, N);
+    for (int i = 0; i < OUTER * M; i++)
+        if (index[i % M] >= 0 && index[i % M] < N) y[i] = x[i / M * N + index[i % M]];
+    clef_tensor *k = clef_from_host(ctx, CLEF_SHAPE(M), CLEF_I32, index);
+    expect(clef_index_select(put(CLEF_SHAPE(OUTER, N), x), 1, k), y, OUTER * M);
+}
+
+/* index_add to x: OUTER slices of V rows. */
+static void check_added(int64_t outer, int64_t v, int64_t m, int64_t d) {
+    float *x = whole(outer * v * d, 1, 1, 99), *src = whole(outer * m * d, 2, 1, 9), *y = zeros(outer * v * d);
+    int32_t *index = indices(m, 3, v);
+    memcpy(y, x, (size_t)(outer * v * d) * sizeof *y);
+    for (int64_t i = 0; i < outer * m * d; i++) {
+        int32_t k = index[i / d % m];
+        if (k >= 0 && k < v) y[(i / d / m * v + k) * d + i % d] += src[i];
+    }
+    clef_tensor *at = clef_from_host(ctx, CLEF_SHAPE(m), CLEF_I32, index);
+    expect(clef_index_add(put(CLEF_SHAPE(outer, v, d), x), 1, at, put(CLEF_SHAPE(outer, m, d), src)), y, outer * v * d);
+}
+
+static void added_rows(void) {
+    check_added(3, 7, 40, 19);
+    check_added(1, 50, 4000, 2);
+}
+
+/* So many elements go to so few places that each place has copies. */
+static void copied(void) {
+    check_gather(1, 3, 5001, 1);
+    check_gather(1, 37, 5001, 1);
+    check_added(1, 19, 5001, 1);
+    check_added(1, 2, 9001, 3);
+}
+
 /* ---- sources ---- */
 static void counted(void) {
     float *want = zeros(1003);
@@ -1015,7 +1052,7 @@ static void members_agree(void) {
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
-    X(replaced) X(extremes_placed) X(slices) X(square_rows)                                                                              \
+    X(replaced) X(extremes_placed) X(slices) X(shared_columns) X(added_rows) X(copied) X(square_rows)                                                                              \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
     X(ordered) X(keys) X(scanned) X(multiplied) X(dice) X(draws) X(races)                                                           \
     X(tanh_steps) X(relu_steps) X(lstm_steps) X(gru_steps) X(lstm_sequence) X(gru_sequence) \

@@ -292,3 +292,36 @@ Test(index, index_add) {
     expect_numbers(y, (double[]){1 + 1000 * 0x1p-11}, 0x1p-10, 0, "a thousand to one half");
     clef_close(ctx);
 }
+
+/* More elements than places, so that sums go to copies of these: whole numbers, exact in any order, some places outside; and the same bits
+   each time for numbers that are rounded. */
+static void check_copies(clef_context *ctx, clef_dtype dtype, int64_t v, int64_t m, int64_t d) {
+    double *x, *src, *at, *want = calloc((size_t)(v * d), sizeof *want);
+    clef_tensor *t = whole(ctx, CLEF_SHAPE(v, d), dtype, 0, 40, 1, &x), *s = whole(ctx, CLEF_SHAPE(m, d), dtype, 0, 20, 2, &src);
+    clef_tensor *row = whole(ctx, CLEF_SHAPE(m), CLEF_I32, -1, (int)v + 1, 3, &at);
+    memcpy(want, x, (size_t)(v * d) * sizeof *want);
+    for (int64_t i = 0; i < m * d; i++)
+        if (at[i / d] >= 0 && at[i / d] < (double)v) want[(int64_t)at[i / d] * d + i % d] += src[i];
+    expect_numbers(clef_index_add(t, 0, row, s), want, 0, 0, "index_add");
+    clef_tensor *each = clef_expand(clef_unsqueeze(row, 1), CLEF_SHAPE(m, d));
+    expect_numbers(clef_scatter_add(t, 0, each, s), want, 0, 0, "scatter_add");
+    free(x), free(src), free(at), free(want);
+    clef_end_step(ctx);
+}
+
+Test(index, copies_of_few_places) {
+    clef_context *ctx = open_seeded(1);
+    check_copies(ctx, CLEF_F32, 3, 5001, 1);
+    check_copies(ctx, CLEF_F32, 40, 5001, 3);
+    check_copies(ctx, CLEF_I64, 900, 4099, 1);
+    if (!test_small()) check_copies(ctx, CLEF_I32, 1, 20011, 2);
+    clef_tensor *at = clef_keep(clef_randint(ctx, 0, 7, CLEF_SHAPE(6000))), *x = clef_keep(clef_randn(ctx, CLEF_SHAPE(6000)));
+    float first[7], again[7];
+    for (int i = 0; i < 2; i++) {
+        clef_read(clef_scatter_add(clef_zeros(ctx, CLEF_SHAPE(7), CLEF_F32), 0, at, x), i ? again : first, sizeof first);
+        clef_end_step(ctx);
+    }
+    cr_expect_arr_eq(first, again, sizeof first);
+    clef_release(at), clef_release(x);
+    clef_close(ctx);
+}
