@@ -4,12 +4,17 @@
    index, so no two items of a row are equal and equal elements keep their order.  Each block of `block` elements gives its first `keep`
    items, in order: a run.  Then pairs of runs are merged, as often as it takes, and no run gets longer than k.
 
-   DT: what lies in x.  DOUBLES: an ITEM is two words, for keys of 64 bits and for rows of 2^32 elements; else it is one. */
+   DT: what lies in x.  DOUBLES: an ITEM is two words, for keys of 64 bits and for rows of 2^32 elements; else it is one.  GROUP: so many
+   elements side by side (inner is 1) are left out at once if none of them comes before the last one kept, or 0: each is looked at by itself.
+   Checked with: GROUP=16; GROUP=16 DT=i64. */
 #ifndef DT
 #define DT f32
 #endif
 #ifndef DOUBLES
 #define DOUBLES CAT(WORDS_, DT)
+#endif
+#ifndef GROUP
+#define GROUP 0
 #endif
 #define WORDS_f32 0
 #define WORDS_f16 0
@@ -39,7 +44,7 @@ typedef CAT(MOVED_, DT) moved;
 #define MEMORY_items ulong
 
 /* ---- keys: NaN is the largest, and -0 equals 0 ---- */
-ulong key_float(float v) {
+uint key_float(float v) {
     uint b = as_uint(v), size = b & 0x7fffffffu;
     if (size > 0x7f800000u) return 0xffffffffu;
     return size == 0 || b == size ? size | 0x80000000u : ~b;
@@ -51,9 +56,14 @@ ulong key_double(double v) {
     return size == 0 || b == size ? size | 0x8000000000000000ul : ~b;
 }
 #endif
-ulong key_int(int v) { return (uint)v ^ 0x80000000u; }
+uint key_int(int v) { return (uint)v ^ 0x80000000u; }
 ulong key_long(long v) { return (ulong)v ^ 0x8000000000000000ul; }
 #define KEY(v) CAT(key_, COMPUTE(DT))(v)
+#define KEY_float uint
+#define KEY_double ulong
+#define KEY_int uint
+#define KEY_long ulong
+typedef CAT(KEY_, COMPUTE(DT)) key_type;
 
 #if DOUBLES
 typedef ulong2 item;
@@ -61,21 +71,33 @@ typedef ulong2 item;
 #define GET(p, i) vload2(i, p)
 #define PUT(p, i, v) vstore2(v, i, p)
 #define INDEX(v) ((long)(v).y)
-static item item_of(ulong key, long index, int descending) { return (item)(descending ? ~key : key, (ulong)index); }
+#define FIRST_WORD(v) (v).x
+static item item_of(key_type key, long index, int descending) { return (item)(descending ? (key_type)~key : key, (ulong)index); }
 #else
 typedef ulong item;
 #define BEFORE(a, b) ((a) < (b))
 #define GET(p, i) ((p)[i])
 #define PUT(p, i, v) ((p)[i] = (v))
 #define INDEX(v) ((long)((v) & 0xffffffffu))
-static item item_of(ulong key, long index, int descending) {
-    return (descending ? ~key : key) << 32 | (ulong)index;
+#define FIRST_WORD(v) (uint)((v) >> 32)
+static item item_of(key_type key, long index, int descending) {
+    return (ulong)(descending ? ~key : key) << 32 | (ulong)index;
 }
 #endif
 #define WORDS (1 + DOUBLES) /* of an item */
 
 /* How many of a row of n are left when each `whole` gives `keep`. */
 static long left_of(long n, long whole, long keep) { return n / whole * keep + min(n % whole, keep); }
+
+#if GROUP
+/* Does one of a group come before the last item kept, of whose first word this is? */
+static bool has_earlier(__global const MEMORY(DT) *from, int descending, key_type last) {
+    const key_type flip = descending ? ~(key_type)0 : 0;
+    int found = 0;
+    for (int i = 0; i < GROUP; i++) found |= (KEY(LOAD(DT, 1, from, i)) ^ flip) < last;
+    return found;
+}
+#endif
 
 /* y: rows [outer · inner] of the items that are left of n.  A unit is one block of one row. */
 KERNEL(sort_blocks, SORT_BLOCKS_ARGS) {
@@ -87,12 +109,24 @@ KERNEL(sort_blocks, SORT_BLOCKS_ARGS) {
         __global const MEMORY(DT) *from = x_base + x_offset + o * n * inner + i;
         __global ulong *to = y_base + y_offset + ((o * inner + i) * left + b * keep) * WORDS;
         long count = 0, most = min(keep, end - begin);
+        item bound = 0; /* the last of those that are kept, once they are as many as may be */
+#if GROUP
+        long looked = begin; /* at all groups before this one */
+#endif
         for (long k = begin; k < end; k++) {
+#if GROUP
+            if (count == most && k >= looked) {
+                while (k + GROUP <= end && !has_earlier(from + k, descending, FIRST_WORD(bound))) k += GROUP;
+                looked = k + GROUP;
+                if (k == end) break;
+            }
+#endif
             item v = item_of(KEY(LOAD(DT, 1, from, k * inner)), k, descending);
-            if (count == most && !BEFORE(v, GET(to, most - 1))) continue;
+            if (count == most && !BEFORE(v, bound)) continue;
             long at = count < most ? count++ : most - 1; /* the last one falls out */
             for (; at > 0 && BEFORE(v, GET(to, at - 1)); at--) PUT(to, at, GET(to, at - 1));
             PUT(to, at, v);
+            if (count == most) bound = GET(to, most - 1);
         }
     }
 }

@@ -11,7 +11,7 @@ typedef struct scan_attributes {
     int64_t dim, reverse; /* reverse: sums begin at the last element */
 } scan_attributes;
 
-enum { CHUNK = 1024 }; /* of sums */
+enum { CHUNK = 1024, /* of sums */ STRIP = 1024, LINES = 4 };
 
 static const clef_op op_cumprod;
 
@@ -25,11 +25,24 @@ static bool scan_infer(clef__call *call) {
     return clef__infer_takes(call, d >= 0 && d < x.rank, "x has the dimension");
 }
 
-static void begin_scan(const clef__lowering *lw, const char *kernel, clef__operand x, clef_dtype to) {
+/* Columns that a unit takes: as many as leave work for all units where a work-item goes along memory by itself, else one. */
+static int64_t strip_of(const clef__lowering *lw, clef__axes axes, int64_t chunks) {
+    if (!clef__lower_profile(lw)->wide_items || axes.inner == 1) return 1;
+    int64_t lanes = clef__lower_profile(lw)->vector, items = clef__lower_items(lw, axes.outer * axes.n * axes.inner, 1024);
+    int64_t strips = clef__ceil_div(items, axes.outer * chunks); /* that many or more */
+    return clef__smaller(clef__ceil_div(axes.inner, strips * lanes) * lanes, STRIP);
+}
+
+static void begin_scan(const clef__lowering *lw, const char *kernel, clef__operand x, clef_dtype to, int64_t inner) {
+    bool wide = clef__lower_profile(lw)->wide_items;
     clef__launch_begin(lw, "scan.cl", kernel);
     clef__launch_define(lw, "PRODUCT", "%d", clef__lower_node(lw)->op == &op_cumprod);
     clef__launch_define(lw, "DT", "%s", clef__token(x.dtype));
     clef__launch_define(lw, "OT", "%s", clef__token(to));
+    if (wide && inner > 1) {
+        clef__launch_define(lw, "STRIP", "%d", STRIP);
+        clef__launch_define(lw, "W", "%d", clef__lower_lanes(lw, inner));
+    } else if (wide) clef__launch_define(lw, "LINES", "%d", LINES);
 }
 
 /* y := x scanned along n, both [outer, n, inner] in memory; so are the sums of chunks, with fewer n. */
@@ -37,21 +50,36 @@ static void scan_levels(const clef__lowering *lw, clef__operand x, clef__operand
     clef__operand sums = y; /* not read */
     int64_t length = clef__lower_node(lw)->op == &op_cumprod ? clef__larger(axes.n, 1) : CHUNK,
             chunks = clef__ceil_div(axes.n, length);
-    clef__units units = clef__lower_units(lw, axes.outer * chunks * axes.inner, clef__smaller(axes.n, length));
+    int64_t strip = strip_of(lw, axes, chunks);
+    clef__units units =
+        clef__lower_units(lw, axes.outer * chunks * clef__ceil_div(axes.inner, strip), clef__smaller(axes.n, length) * strip);
     if (chunks > 1) {
         clef_dtype wide = y.dtype == CLEF_F16 || y.dtype == CLEF_BF16 ? CLEF_F32 : y.dtype;
         clef__operand each = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
-        begin_scan(lw, "sum_chunks", x, y.dtype);
-        sum_chunks_args args = {
-            .x = x, .sums = each, .reverse = reverse, .n = axes.n, .length = length, .inner = axes.inner, .units = units};
+        begin_scan(lw, "sum_chunks", x, y.dtype, axes.inner);
+        sum_chunks_args args = {.x = x,
+                                .sums = each,
+                                .reverse = reverse,
+                                .n = axes.n,
+                                .length = length,
+                                .inner = axes.inner,
+                                .strip = strip,
+                                .units = units};
         pass_sum_chunks(lw, &args);
         clef__launch_end_units(lw, units);
         sums = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
         scan_levels(lw, each, sums, (clef__axes){axes.outer, chunks, axes.inner}, 0);
     }
-    begin_scan(lw, "scan_chunks", x, y.dtype);
-    scan_chunks_args args = {
-        .x = x, .sums = sums, .y = y, .reverse = reverse, .n = axes.n, .length = length, .inner = axes.inner, .units = units};
+    begin_scan(lw, "scan_chunks", x, y.dtype, axes.inner);
+    scan_chunks_args args = {.x = x,
+                             .sums = sums,
+                             .y = y,
+                             .reverse = reverse,
+                             .n = axes.n,
+                             .length = length,
+                             .inner = axes.inner,
+                             .strip = strip,
+                             .units = units};
     pass_scan_chunks(lw, &args);
     clef__launch_end_units(lw, units);
 }

@@ -50,13 +50,26 @@ static void begin_order(const clef__lowering *lw, const char *kernel, clef_dtype
     clef__launch_define(lw, "DOUBLES", "%d", words == 2);
 }
 
-/* An element meets half of what is kept of its block, which is little in either case. */
+enum { LONG_BLOCK = 256, SHORT_BLOCK = 32, GROUP = 16 };
+
+/* Elements of a block.  One that is kept meets half of what is kept of its block, which is little in either case; most of a long block are
+   not.  Where work-items are few, they take whole rows, or as much as leaves work for all. */
+static int64_t block_of(const clef__lowering *lw, clef__axes axes, int64_t k) {
+    bool wide = clef__lower_profile(lw)->wide_items;
+    if (k > (wide ? 64 : 16)) return SHORT_BLOCK;
+    if (!wide) return LONG_BLOCK;
+    int64_t rows = axes.outer * axes.inner, items = clef__lower_items(lw, rows * axes.n, 4096);
+    return clef__larger(LONG_BLOCK, clef__ceil_div(axes.n, clef__ceil_div(items, rows)));
+}
+
 static runs sort_blocks(const clef__lowering *lw, clef__operand x, clef__axes axes, const order_attributes *a) {
     bool wide = clef_dtype_size(x.dtype) == 8 || axes.n > UINT32_MAX;
-    int64_t block = a->k <= 16 ? 256 : 32, keep = clef__smaller(block, a->k);
+    int64_t block = block_of(lw, axes, a->k), keep = clef__smaller(block, a->k);
     runs r = {.rows = axes.outer * axes.inner, .n = left_of(axes.n, block, keep), .run = keep, .words = wide ? 2 : 1};
     r.items = new_items(lw, &r);
     begin_order(lw, "sort_blocks", x.dtype, r.words);
+    if (clef__lower_profile(lw)->wide_items && axes.inner == 1 && block > SHORT_BLOCK)
+        clef__launch_define(lw, "GROUP", "%d", GROUP);
     /* clang-format off */
     sort_blocks_args args = {
         .x = x, .y = r.items, .descending = a->descending,

@@ -1054,7 +1054,7 @@ static void members_agree(void) {
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
     X(replaced) X(extremes_placed) X(slices) X(shared_columns) X(added_rows) X(copied) X(square_rows)                                                                              \
     X(halves) X(bytes) X(strides) X(functions) X(quotients) X(circles) X(picks)          \
-    X(ordered) X(keys) X(scanned) X(multiplied) X(dice) X(draws) X(races)                                                           \
+    X(ordered) X(grouped) X(keys) X(scanned) X(multiplied) X(dice) X(draws) X(races)                                                           \
     X(tanh_steps) X(relu_steps) X(lstm_steps) X(gru_steps) X(lstm_sequence) X(gru_sequence) \
     X(attended) X(attended_windows) X(attended_strips) X(attended_few) X(attended_few_windows) X(attended_short) X(attended_deep) X(attended_near)
 /* Checks of one way to compute a product or a convolution: these rows are taken wherever they apply, as by CLEF_ROWS, so that no

@@ -40,7 +40,14 @@ static void check_order(int64_t outer, int64_t n, int64_t inner, int64_t k, bool
 static void ordered(void) {
     check_order(2, 75, 3, 75, false); /* three runs, the last of them shorter */
     check_order(2, 700, 3, 7, true);
+    check_order(1, 9001, 1, 7, true);    /* several long blocks */
     check_order(2, 9001, 1, 9001, true); /* chunks of a merge */
+}
+
+/* Few of long rows, whose other elements are left out in groups. */
+static void grouped(void) {
+    check_order(40, 1003, 1, 20, true);
+    check_order(5, 1003, 1, 3, false);
 }
 
 /* NaN, infinities, both zeros. */
@@ -51,16 +58,23 @@ static void keys(void) {
 }
 
 /* ---- cumsum ---- */
-static void scanned(void) {
-    enum { OUTER = 2, N = 2500, INNER = 3, ALL = OUTER * N * INNER };
-    float *x = whole(ALL, 1, -9, 9), *y = zeros(ALL), *g = whole(ALL, 2, -3, 4), *dx = zeros(ALL);
-    for (int i = 0; i < ALL; i++) y[i] = x[i] + (i / INNER % N ? y[i - INNER] : 0);
-    for (int i = ALL - 1; i >= 0; i--) dx[i] = g[i] + (i / INNER % N < N - 1 ? dx[i + INNER] : 0);
-    clef_tensor *t = leaf(CLEF_SHAPE(OUTER, N, INNER), x), *sums = clef_cumsum(t, 1), *d;
-    expect(sums, y, ALL);
-    differentiate(sums, put(CLEF_SHAPE(OUTER, N, INNER), g), &t, 1, &d);
-    expect(d, dx, ALL);
+static void check_scanned(int64_t outer, int64_t n, int64_t inner) {
+    int64_t all = outer * n * inner;
+    float *x = whole(all, 1, -9, 9), *y = zeros(all), *g = whole(all, 2, -3, 4), *dx = zeros(all);
+    for (int64_t i = 0; i < all; i++) y[i] = x[i] + (i / inner % n ? y[i - inner] : 0);
+    for (int64_t i = all - 1; i >= 0; i--) dx[i] = g[i] + (i / inner % n < n - 1 ? dx[i + inner] : 0);
+    clef_tensor *t = leaf(CLEF_SHAPE(outer, n, inner), x), *sums = clef_cumsum(t, 1), *d;
+    expect(sums, y, all);
+    differentiate(sums, put(CLEF_SHAPE(outer, n, inner), g), &t, 1, &d);
+    expect(d, dx, all);
     clef_release(t);
+}
+
+/* Columns side by side, fewer and more than a vector has lanes, and rows, of which several go on in turn. */
+static void scanned(void) {
+    check_scanned(2, 2500, 3);
+    check_scanned(2, 2500, 37);
+    check_scanned(9, 2500, 1);
 }
 
 /* Signs, and few twos, so that every product is exact; across chunks and chunks of chunks. */
