@@ -177,3 +177,37 @@ Test(movement, pad) {
     expect_error(ctx, CLEF_INVALID, "pad");
     clef_close(ctx);
 }
+
+/* Copies of transposed tensors: squares in registers and what is left beside them, for elements of each size; and a flipped row, which is read
+   in vectors from its end.  n0, n2 beside a dimension in the middle. */
+static void check_transposed(clef_context *ctx, clef_dtype dtype, int64_t n0, int64_t n1, int64_t n2) {
+    int64_t all = n0 * n1 * n2;
+    double *x = spread(all, 0, 100, 1), *want = malloc((size_t)all * sizeof *want), *back = malloc((size_t)all * sizeof *back);
+    for (int64_t i = 0; i < all; i++) x[i] = dtype == CLEF_BOOL ? x[i] > 50 : floor(x[i]);
+    clef_tensor *t = tensor_of(ctx, CLEF_SHAPE(n0, n1, n2), dtype, x);
+    for (int64_t i = 0; i < all; i++) {
+        int64_t a = i / n1 / n2, b = i / n2 % n1, c = i % n2;
+        want[(c * n1 + b) * n0 + a] = x[i];
+        back[i - c + n2 - 1 - c] = x[i];
+    }
+    expect_numbers(clef_copy(clef_transpose(t, 0, 2)), want, 0, 0, "outer and inner");
+    for (int64_t i = 0; i < all; i++) want[(i / n1 / n2 * n2 + i % n2) * n1 + i / n2 % n1] = x[i];
+    expect_numbers(clef_copy(clef_transpose(t, 1, 2)), want, 0, 0, "middle and inner");
+    expect_numbers(clef_copy(clef_flip(t, 2)), back, 0, 0, "flip");
+    free(x), free(want), free(back);
+    clef_end_step(ctx);
+}
+
+Test(movement, transposed_copies) {
+    clef_context *ctx = open_seeded(1);
+    check_transposed(ctx, CLEF_F32, 35, 2, 50);
+    check_transposed(ctx, CLEF_BOOL, 17, 16, 33);
+    if (!test_small()) {
+        check_transposed(ctx, CLEF_F32, 128, 3, 130);
+        check_transposed(ctx, CLEF_BF16, 40, 3, 21);
+        check_transposed(ctx, CLEF_F16, 40, 3, 21);
+        check_transposed(ctx, CLEF_I64, 19, 5, 24);
+        check_transposed(ctx, CLEF_I32, 3, 300, 7);
+    }
+    clef_close(ctx);
+}

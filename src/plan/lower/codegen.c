@@ -281,6 +281,11 @@ static void write_steps(writer *w) {
     }
 }
 
+/* The lanes of a vector from the last to the first. */
+static const char *backwards(int width) {
+    return width == 16 ? ".sfedcba9876543210" : width == 8 ? ".s76543210" : width == 4 ? ".s3210" : "";
+}
+
 /* Loads, steps, stores of W elements, or of the n < W at a row's end. */
 static void write_body(writer *w, bool whole) {
     for (int i = 0; i < w->p->n_operands; i++) {
@@ -292,6 +297,9 @@ static void write_body(writer *w, bool whole) {
         clef__text_add(&w->text, "            const %s%s a%d = ", type, w->suffix, i);
         if (a == CLEF__VECTOR && whole) clef__text_add(&w->text, "LOAD(%s, %d, q%d, c);\n", name, w->width, t);
         else if (a == CLEF__VECTOR) clef__text_add(&w->text, "gather_some_%s(q%d + c, 1, end - c);\n", name, t);
+        else if (a == CLEF__REVERSED && whole)
+            clef__text_add(&w->text, "LOAD(%s, %d, q%d, 1 - W - c)%s;\n", name, w->width, t, backwards(w->width));
+        else if (a == CLEF__REVERSED) clef__text_add(&w->text, "gather_some_%s(q%d - c, -1, end - c);\n", name, t);
         else
             clef__text_add(&w->text, "gather%s_%s(q%d + c * s%d, s%d, %s);\n", whole ? "" : "_some", name, t, t, t,
                            whole ? "W" : "end - c");
@@ -338,6 +346,70 @@ char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int
     clef__text_append(&w.text,
                       w.segment ? "#undef EACH_SEGMENT\n#undef FIELDS\n#undef POINTERS\n#undef CHOOSE\n" : "#undef NUMBERS\n");
     return w.text.data;
+}
+
+/* ---- transpositions: copies of squares in registers ---- */
+
+/* One element of each of `width` vectors f becomes a vector t, in rounds that lace the halves of two vectors (cl/transpose.h); the
+   name of what has the result. */
+static char write_square(clef__text *text, int width) {
+    char from = 'f', to = 't';
+    for (int round = 1; round < width; round *= 2) {
+        for (int i = 0; i < width / 2; i++)
+            for (int half = 0; half < 2; half++)
+                clef__text_add(text, "                %c%d.even = %c%d.%s, %c%d.odd = %c%d.%s;\n", to, 2 * i + half, from, i,
+                               half ? "hi" : "lo", to, 2 * i + half, from, i + width / 2, half ? "hi" : "lo");
+        char was = from;
+        from = to, to = was;
+    }
+    return from;
+}
+
+/* Numbers of a launch: how lines and columns lie, then the other dimensions. */
+static void write_transposing_numbers(clef__text *text, int outer) {
+    clef__text_append(
+        text, "#define NUMBERS N(long, blocks) N(long, per_item) N(long, span) N(long, spans) N(long, tiles) N(long, lines) "
+              "N(long, columns) N(long, apart) N(long, pace)");
+    for (int d = 0; d < outer; d++) clef__text_add(text, " N(long, d%d) N(long, from%d) N(long, to%d)", d, d, d);
+    clef__text_append(text, " N(long, o0) N(long, o1)\n#define N(type, name) type name;\n");
+}
+
+/* Elements are moved as they are, so their size is all that counts.  A block is W columns of `span` lines; what is left of either goes one
+   by one. */
+char *clef__transposing_source(const clef__space *s, int width) {
+    static const char *const raw[] = {[1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "ulong"};
+    clef__text text = {0};
+    int outer = s->rank - 2;
+    const char *name = clef_dtype_name(s->x[0]->dtype), *type = raw[clef_dtype_size(s->x[0]->dtype)];
+    clef__text_add(&text, "\n#ifndef NAME\n#define NAME pointwise\n#endif\n#define W %d\n", width);
+    write_transposing_numbers(&text, outer);
+    clef__text_add(&text,
+                   "typedef struct NAMED(_numbers) { NUMBERS long end; } NAMED(_numbers);\n"
+                   "__kernel void NAME(NAMED(_numbers) v, __global const MEMORY(%s) *p0, __global MEMORY(%s) *p1) {\n"
+                   "#undef N\n#define N(type, name) const type name = v.name;\n    NUMBERS\n#undef N\n"
+                   "    long b = get_global_id(0) * per_item;\n    const long stop = min(b + per_item, blocks);\n"
+                   "    for (; b < stop; ++b) {\n"
+                   "        long rest = b / spans, l = b %% spans * span, end = min(l + span, lines), c = rest %% tiles * W;\n"
+                   "        rest /= tiles;\n        long from = o0 + c * apart, to = o1 + c;\n",
+                   name, name);
+    for (int d = outer - 1; d >= 0; d--)
+        clef__text_add(&text, "        from += rest %% d%d * from%d, to += rest %% d%d * to%d, rest /= d%d;\n", d, d, d, d, d);
+    clef__text_add(
+        &text,
+        "        __global const %s *x = (__global const %s *)p0 + from;\n        __global %s *y = (__global %s *)p1 + to;\n"
+        "        const long width = min((long)W, columns - c);\n"
+        "        if (width == W) {\n            for (; l + W <= end; l += W) {\n                VEC(%s, W)",
+        type, type, type, type, type);
+    for (int i = 0; i < width; i++)
+        clef__text_add(&text, "%s f%d = CAT(VLOAD_, W)(x + %d * apart + l), t%d", i ? "," : "", i, i, i);
+    clef__text_append(&text, ";\n");
+    char result = write_square(&text, width);
+    for (int i = 0; i < width; i++)
+        clef__text_add(&text, "                CAT(VSTORE_, W)(%c%d, y + (l + %d) * pace);\n", result, i, i);
+    clef__text_append(&text, "            }\n        }\n        for (; l < end; l++)\n"
+                             "            PLAIN_LOOP for (long i = 0; i < width; i++) y[l * pace + i] = x[i * apart + l];\n"
+                             "    }\n}\n#undef W\n#undef NUMBERS\n");
+    return text.data;
 }
 
 /* ---- a function of an index, for kernels that read what it computes ---- */

@@ -82,11 +82,45 @@ static void launch_partition(const clef__lowering *lw, const partition *c) {
     clef__launch_long(lw, c->block);
 }
 
+/* Lanes of the squares of a transposition: those of the elements' size in the registers that vectors of floats fill. */
+static int square_width(const clef__lowering *lw, const clef__space *s) {
+    int vector = clef__lower_profile(lw)->vector;
+    if (!clef__lower_profile(lw)->wide_items) return 1;
+    return clef_dtype_size(s->x[0]->dtype) == 8 ? vector / 2 : vector;
+}
+
+/* Copies in squares of W lines, dimension `line` of the space, and W columns: work-items go down W columns. */
+static void lower_transposition(const clef__lowering *lw, const clef__space *s, int line, int width, const char *label) {
+    int inner = s->rank - 1;
+    int64_t lines = s->dim[line], columns = s->dim[inner], tiles = clef__ceil_div(columns, width), rows = tiles;
+    for (int d = 0; d < inner; d++) rows *= d == line ? 1 : s->dim[d];
+    int64_t items =
+        clef__lower_pays(lw, (double)rows * (double)lines * 2 * width) ? clef__lower_items(lw, rows * lines * width, 4096) : 1;
+    int64_t span = clef__ceil_div(lines, clef__ceil_div(items, rows) * width) * width, spans = clef__ceil_div(lines, span);
+    int64_t blocks = rows * spans, per_item = clef__ceil_div(blocks, items);
+    clef__launch_begin(lw, NULL, CLEF__GENERATED);
+    if (lw->rec->failed) return;
+    clef__launch_name(lw, label, false);
+    clef__launch_text(lw, clef__transposing_source(s, width));
+    clef__launch_longs(
+        lw, (int64_t[]){blocks, per_item, span, spans, tiles, lines, columns, s->stride[0][inner], s->stride[1][line]}, 9);
+    for (int d = 0; d < inner; d++)
+        if (d != line) clef__launch_longs(lw, (int64_t[]){s->dim[d], s->stride[0][d], s->stride[1][d]}, 3);
+    clef__launch_tensor(lw, *s->x[0], false);
+    clef__launch_tensor(lw, *s->x[1], true);
+    clef__launch_end_1d(lw, clef__ceil_div(blocks, per_item));
+}
+
 void clef__lower_pointwise(const clef__lowering *lw, const clef__pointwise *p, const char *label) {
     if (lw->rec->failed || clef_shape_numel(p->shape) == 0) return;
     int width = clef__lower_profile(lw)->vector;
     clef__space s;
     clef__space_make(&s, p, width);
+    int square = square_width(lw, &s), line = clef__space_transposes(&s, p, square);
+    if (line >= 0) {
+        lower_transposition(lw, &s, line, square, label);
+        return;
+    }
     int64_t rows = 1;
     for (int d = 0; d < s.rank - 1; d++) rows *= s.dim[d];
     partition c = partition_rows(lw, rows, s.dim[s.rank - 1], s.n + STEP_WORK * p->n_steps);

@@ -1,5 +1,6 @@
 /* space.c — turns shapes and strides into rows that a pointwise kernel goes along. */
 #include "plan/lower/space.h"
+#include "graph/core.h"
 
 static void space_swap(clef__space *s, int a, int b) {
     int64_t t = s->dim[a];
@@ -55,7 +56,7 @@ void clef__space_make(clef__space *s, const clef__pointwise *p, int width) {
     *s = (clef__space){0};
     for (int i = 0; i < p->n_operands; i++)
         if (!p->operand[i].constant) s->x[s->n++] = &p->operand[i].x;
-    int first_store = s->n;
+    s->first_store = s->n;
     for (int i = 0; i < p->n_stores; i++) s->x[s->n++] = &p->store[i].to;
     for (int d = 0; d < p->shape.rank; d++) {
         if (p->shape.dim[d] == 1) continue;
@@ -68,18 +69,29 @@ void clef__space_make(clef__space *s, const clef__pointwise *p, int width) {
         s->dim[0] = 1;
         for (int i = 0; i < s->n; i++) s->stride[i][0] = 1;
     }
-    space_sort(s, first_store);
+    space_sort(s, s->first_store);
     space_collapse(s);
     space_pick_inner(s, width);
 }
 
 clef__access clef__space_access(const clef__space *s, int i) {
     int64_t stride = s->stride[i][s->rank - 1];
+    if (stride == -1 && i < s->first_store) return CLEF__REVERSED;
     return stride == 0 ? CLEF__SPLAT : stride == 1 ? CLEF__VECTOR : CLEF__GATHER;
 }
 
 bool clef__space_is_segment(const clef__space *s) {
     bool contiguous = s->rank == 1;
-    for (int i = 0; contiguous && i < s->n; i++) contiguous = clef__space_access(s, i) != CLEF__GATHER;
+    for (int i = 0; contiguous && i < s->n; i++) contiguous = clef__space_access(s, i) <= CLEF__VECTOR;
     return contiguous;
+}
+
+int clef__space_transposes(const clef__space *s, const clef__pointwise *p, int width) {
+    int inner = s->rank - 1;
+    if (p->n_steps != 1 || p->step[0].op != &clef__op_cast || s->n != 2 || s->x[0]->dtype != s->x[1]->dtype) return -1;
+    if (width < 4 || s->dim[inner] < width) return -1;
+    if (clef__space_access(s, 0) != CLEF__GATHER || clef__space_access(s, 1) != CLEF__VECTOR) return -1;
+    for (int d = 0; d < inner; d++)
+        if (s->stride[0][d] == 1 && s->dim[d] >= width) return d;
+    return -1;
 }

@@ -3,13 +3,13 @@
 #define CLEF_SPACE_H
 #include "plan/lower/pointwise.h"
 
-/* How an operand is read along the inner dimension: one element for all, side by side, or apart. */
-typedef enum clef__access { CLEF__SPLAT, CLEF__VECTOR, CLEF__GATHER } clef__access;
+/* How an operand is read along the inner dimension: one element for all, side by side, side by side backwards, or apart. */
+typedef enum clef__access { CLEF__SPLAT, CLEF__VECTOR, CLEF__REVERSED, CLEF__GATHER } clef__access;
 
 typedef struct clef__space {
     int rank; /* outermost first; dim[rank-1] is the inner one */
     int64_t dim[CLEF_MAX_RANK];
-    int n; /* tensors: operands that are no constants, then stores */
+    int n, first_store; /* tensors: operands that are no constants, then stores */
     const clef__operand *x[2 * CLEF__PW_OPERANDS];
     int64_t stride[2 * CLEF__PW_OPERANDS][CLEF_MAX_RANK];
 } clef__space;
@@ -22,4 +22,9 @@ bool clef__space_is_segment(const clef__space *s);
 /* codegen.c: the text of the kernel, for vectors of `width` lanes; `single`: a work-item has one block of at most one vector.  NULL without
    host memory. */
 char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int width, bool single);
+/* A copy that is a transposition: along the inner dimension elements lie apart in the operand, and along another one, which it gives,
+   side by side; both are at least `width` long.  -1 where it is none. */
+int clef__space_transposes(const clef__space *s, const clef__pointwise *p, int width);
+/* codegen.c: the text of its kernel, in squares of `width` elements; NULL without host memory. */
+char *clef__transposing_source(const clef__space *s, int width);
 #endif
