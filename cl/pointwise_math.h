@@ -114,10 +114,26 @@
 /* Powers of whole numbers wrap; those with a negative exponent are 1 / a^|b| towards 0, and 0 for a = 0.  any() asks for the
    sign bit, which -n has as long as bits are left. */
 #define RETURN_POWER(a, b) CAT(RETURN_POWER_, ELEMENT)(a, b)
-#define RETURN_POWER_float(a, b) return pow(a, b);
+#define RETURN_POWER_float(a, b)                                                                 \
+    LET_POWER_BY_PRODUCTS(y, a, b)                                                               \
+    if (CAT(ANY_, W)(y_other)) return SEL(y_other, pow(a, b), y);                                \
+    return y;
 #define RETURN_POWER_double(a, b)                                                                \
-    LANE_BY_LANE(r, pow, a, b)                                                                   \
-    return r;
+    LET_POWER_BY_PRODUCTS(y, a, b)                                                               \
+    if (CAT(ANY_, W)(CONVERT(int, W)(y_other))) {                                                \
+        LANE_BY_LANE(r, pow, a, b)                                                               \
+        return SEL(y_other, r, y);                                                               \
+    }                                                                                            \
+    return y;
+/* Of floats, y = a^b for the exponents that most powers have, -3 to 4 and whole: products of a, or of 1/a, as a's own may overflow
+   where 1 over them is not 0.  3.33 ulp.  y_other: lanes whose exponent is another.  What a lane gets depends on its own
+   exponent alone. */
+#define LET_POWER_BY_PRODUCTS(y, a, b)                                                           \
+    const T y##_n = fabs(b);                                                                     \
+    const I y##_other = (y##_n > K(4)) | (b < K(-3)) | (rint(b) != b);                                         \
+    const T y##_1 = SEL(b < K(0), K(1) / a, a), y##_2 = y##_1 * y##_1;                           \
+    const T y##_even = SEL(y##_n == K(4), y##_2 * y##_2, SEL(y##_n >= K(2), y##_2, K(1)));       \
+    const T y = SEL((y##_n == K(1)) | (y##_n == K(3)), y##_even * y##_1, y##_even);
 #define RETURN_POWER_int(a, b)                                                                   \
     VEC(CAT(u, ELEMENT), W) base = AS_(CAT(u, ELEMENT), W)(a);                                   \
     VEC(CAT(u, ELEMENT), W) y = 1;                                                               \

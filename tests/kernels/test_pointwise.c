@@ -356,6 +356,31 @@ static double whole_oracle(const binary_row *r, clef_dtype dtype, double a, doub
     return dtype == CLEF_U8 ? (double)((int)y & 255) : y;
 }
 
+/* Exponents that are products and others, each beside the other; also where a power of a overflows and 1 over it does not. */
+Test(pointwise, powers_by_products) {
+    enum { N = 16 };
+    static double base[N] = {0, -0.0, 1, -1, 2, -3, 0.75, INFINITY, -INFINITY, NAN, 0x1p66, -0x1p66, 0x1p-40, 0x1p-66, 0x1p43, 7};
+    static const double exponent[] = {0, 1, 2, 3, 4, -1, -2, -3, -4, 5, 0.5, -2.5, NAN, INFINITY};
+    enum { EXPONENTS = sizeof exponent / sizeof *exponent };
+    clef_context *ctx = open_seeded(1);
+    double a[N * EXPONENTS], b[N * EXPONENTS], want[N * EXPONENTS];
+    for (int e = 0; e < EXPONENTS; e++) {
+        for (int i = 0; i < N; i++) {
+            int k = i * EXPONENTS + e;
+            a[k] = base[i], b[k] = exponent[e], want[k] = pow(base[i], exponent[e]);
+            want[k] = fabs(want[k]) < 0x1p-126 ? 0 : (double)(float)want[k]; /* devices may have no denormal numbers */
+        }
+        double one[N];
+        for (int i = 0; i < N; i++) one[i] = want[i * EXPONENTS + e];
+        clef_tensor *x = tensor_of(ctx, CLEF_SHAPE(N), CLEF_F32, base);
+        expect_numbers(clef_pow_scalar(x, exponent[e]), one, 0x1p-126, 4e-6, "power with a number");
+    }
+    clef_shape shape = CLEF_SHAPE(N * EXPONENTS);
+    clef_tensor *y = clef_pow(tensor_of(ctx, shape, CLEF_F32, a), tensor_of(ctx, shape, CLEF_F32, b));
+    expect_numbers(y, want, 0x1p-126, 4e-6, "powers of many exponents");
+    clef_close(ctx);
+}
+
 /* Whole numbers, equal pairs among them, and a number instead of b. */
 Test(pointwise, binary_whole_numbers) {
     clef_context *ctx = open_seeded(1);
