@@ -967,6 +967,18 @@ static void functions(void) {
     clef_release(t);
 }
 
+/* Powers of floats that are products. */
+static void powers(void) {
+    enum { N = 40 };
+    float a[N], b[N], want[N];
+    for (int i = 0; i < N; i++) {
+        int x = i / 8 - 2, n = i % 8 - 3;
+        a[i] = (float)(x ? x : 4), b[i] = (float)n, want[i] = 1;
+        for (int k = 0; k < (n < 0 ? -n : n); k++) want[i] *= n < 0 ? 1 / a[i] : a[i];
+    }
+    expect(clef_pow(put(CLEF_SHAPE(N), a), put(CLEF_SHAPE(N), b)), want, N);
+}
+
 /* Quotients, remainders and powers of whole numbers, and bytes of floats. */
 static void quotients(void) {
     enum { N = 66 };
@@ -1049,7 +1061,7 @@ static void members_agree(void) {
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(transposed) X(few_columns) X(few_lines) X(batches) X(blocks) X(splits) X(images) X(threes) X(far_threes) X(few_channels) \
     X(channel_rows) X(passes) X(image_splits) X(few_taps) X(one_channel) X(epilogues) X(row_epilogues)                                                                          \
-    X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices)      \
+    X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices) X(powers)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
     X(replaced) X(extremes_placed) X(slices) X(shared_columns) X(added_rows) X(copied) X(square_rows)                                                                              \
