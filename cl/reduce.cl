@@ -313,7 +313,9 @@ ROWS_KERNEL(arg_rows, ARG_ROWS_ARGS) {
         VEC(A, lanes) v = READ(lanes, p + i * inner + (c));                                      \
         LOOK_AT(lanes, best##k, at##k, v, i)                                                     \
     }
-#define PUT_PLACE(lanes, k, c) STORE(i64, lanes, to, c, CONVERT(long, lanes)(at##k));
+/* One by one: a program of floats has no vectors of longs. */
+#define PUT_PLACE(lanes, k, c)                                                                   \
+    for (int lane = 0; lane < lanes; lane++) to[(c) + lane] = ((PLACE_IN *)&at##k)[lane];
 #define GO_DOWN(lanes, c)                                                                        \
     {                                                                                            \
         BEGIN_PLACE(lanes, 0, c)                                                                 \

@@ -44,7 +44,7 @@ def read_devices():
 # ---- listing ----
 def all_cases(quick, halves):
     """(case, line) of bench_clef: every suite, and what can be had in half types in these, too."""
-    suites = ("gemm", "conv", "reduce", "norm", "attention", "pointwise", "unary", "rnn", "train", "infer", "lm")
+    suites = ("gemm", "conv", "reduce", "ops", "norm", "attention", "pointwise", "unary", "rnn", "train", "infer", "lm")
     encoder = "lm part=encoder layers=2 heads=12 width=768 vocabulary=30522 batch=4 context=64"
     listed = [("lm: BERT step b4 t64", encoder)] + [(f"lm: BERT step b4 t64, {half}", f"{encoder} dtype={half}") for half in halves]
     for suite in suites[-3:] if quick else suites:
