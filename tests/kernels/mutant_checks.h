@@ -929,17 +929,19 @@ static void bytes(void) {
     expect(clef_to(clef_from_host(ctx, CLEF_SHAPE(21), CLEF_U8, u), CLEF_F32), v, 21);
 }
 
-/* Rows that end within a vector, read along them, down them and backwards. */
+/* Rows that end within a vector, read along them, down them, backwards and every second element. */
 static void strides(void) {
     enum { H = 7, W = 11 };
-    float *x = whole(H * W, 1, 1, 999), *down = zeros(H * W), *back = zeros(H * W);
+    float *x = whole(H * W, 1, 1, 999), *down = zeros(H * W), *back = zeros(H * W), *apart = zeros(2 * H * W);
     for (int i = 0; i < H * W; i++) {
+        apart[2 * i] = x[i];
         down[i % W * H + i / W] = x[i];
         back[H * W - 1 - i] = x[i];
     }
     clef_tensor *t = put(CLEF_SHAPE(H, W), x);
     expect(clef_copy(clef_transpose(t, 0, 1)), down, H * W);
     expect(clef_copy(clef_flip(clef_flip(t, 0), 1)), back, H * W);
+    expect(clef_copy(clef_slice(put(CLEF_SHAPE(2 * H * W), apart), 0, 0, 2 * H * W, 2)), x, H * W);
 }
 
 /* ---- pointwise ---- */
