@@ -18,6 +18,15 @@ clef__operand clef__filters_flipped(clef__operand w);
 /* From a tap to the next one that reaches the same pixel. */
 int64_t clef__tap_step(int64_t stride, int64_t dilation);
 
+/* The gradient by the image goes by residue classes of pixels, phases.  One direction of a phase: pixel s·i + residue gets
+   dy[i + base + j·shift] through tap first + (taps-1-j)·step. */
+typedef struct clef__phase {
+    int64_t pixels, taps, first, step, shift, base;
+} clef__phase;
+clef__phase clef__find_phase(const clef__conv *a, int d, int64_t residue);
+int64_t clef__phases(const clef__conv *a, int d); /* that have pixels */
+bool clef__phases_reach_all(const clef__conv *a); /* does a tap reach every pixel? */
+
 /* A way to compute the convolution, its gradient by the image and that by the filters; a row without `lower` is none. */
 typedef struct clef__conv_rows {
     clef__strategy forward, data, weight;

@@ -68,18 +68,13 @@ static void conv_gemm_weight(const clef__lowering *lw) {
     clef__gemm_lower(lw, g);
 }
 
-/* One direction of a phase: pixel s·i + phase gets dy[i + base + j·shift] through tap first + (taps-1-j)·step. */
-typedef struct phase {
-    int64_t pixels, taps, first, step, shift, base;
-} phase;
-
 static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
 int64_t clef__tap_step(int64_t stride, int64_t dilation) { return stride / common_divisor(stride, dilation); }
 
-static phase find_phase(const geometry *a, int d, int64_t residue) {
+clef__phase clef__find_phase(const geometry *a, int d, int64_t residue) {
     int64_t s = a->stride[d], dilation = a->dilation[d], reach = residue + a->before[d];
-    phase p = {.pixels = clef__larger(clef__ceil_div(a->image[d] - residue, s), 0), .step = clef__tap_step(s, dilation)};
+    clef__phase p = {.pixels = clef__larger(clef__ceil_div(a->image[d] - residue, s), 0), .step = clef__tap_step(s, dilation)};
     while (p.first < p.step && p.first < a->kernel[d] && (reach - p.first * dilation) % s != 0) p.first++;
     if (p.first < p.step && p.first < a->kernel[d]) p.taps = (a->kernel[d] - 1 - p.first) / p.step + 1;
     p.shift = p.step * dilation / s;
@@ -87,14 +82,13 @@ static phase find_phase(const geometry *a, int d, int64_t residue) {
     return p;
 }
 
-/* Phases that have pixels. */
-static int64_t phases(const geometry *a, int d) { return clef__smaller(a->stride[d], a->image[d]); }
+int64_t clef__phases(const geometry *a, int d) { return clef__smaller(a->stride[d], a->image[d]); }
 
 /* How far the phases reach beyond dy's `size` rows or columns. */
 static void find_margins(const geometry *a, int d, int64_t size, int64_t *before, int64_t *after) {
     *before = *after = 0;
-    for (int64_t r = 0; r < phases(a, d); r++) {
-        phase p = find_phase(a, d, r);
+    for (int64_t r = 0; r < clef__phases(a, d); r++) {
+        clef__phase p = clef__find_phase(a, d, r);
         if (p.taps == 0) continue;
         int64_t last = p.pixels - 1 + p.base + (p.taps - 1) * p.shift;
         *before = clef__larger(*before, -p.base);
@@ -103,7 +97,7 @@ static void find_margins(const geometry *a, int d, int64_t size, int64_t *before
 }
 
 static void lower_phase(const clef__lowering *lw, const clef__image *dy, clef__operand w, const clef__image *dx,
-                        const clef__epilogue *epilogue, const phase p[2], const int64_t residue[2]) {
+                        const clef__epilogue *epilogue, const clef__phase p[2], const int64_t residue[2]) {
     const geometry *a = geometry_of(lw);
     int64_t filters = dy->c / a->groups, channels = w.dim[1];
     /* clang-format off */
@@ -124,11 +118,10 @@ static void lower_phase(const clef__lowering *lw, const clef__image *dy, clef__o
     clef__gemm_lower(lw, g);
 }
 
-/* Does a tap reach every pixel? */
-static bool all_reached(const geometry *a) {
+bool clef__phases_reach_all(const geometry *a) {
     bool all = true;
     for (int d = 0; d < 2; d++)
-        for (int64_t r = 0; r < phases(a, d); r++) all = all && find_phase(a, d, r).taps > 0;
+        for (int64_t r = 0; r < clef__phases(a, d); r++) all = all && clef__find_phase(a, d, r).taps > 0;
     return all;
 }
 
@@ -140,13 +133,13 @@ static void conv_gemm_data(const clef__lowering *lw) {
     clef__image dy = clef__image_padded(lw, 0, clef__gemm_a_type(lw, w.dtype), before, after);
     clef__image dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
     clef__epilogue epilogue = {0};
-    if (all_reached(a)) epilogue = clef__lower_epilogue(lw, dx.data);
+    if (clef__phases_reach_all(a)) epilogue = clef__lower_epilogue(lw, dx.data);
     else clef__lower_fill(lw, dx.data, 0);
-    for (r[0] = 0; r[0] < phases(a, 0); r[0]++) {
-        phase p[2] = {find_phase(a, 0, r[0])};
-        for (r[1] = 0; p[0].taps > 0 && r[1] < phases(a, 1); r[1]++) {
-            p[1] = find_phase(a, 1, r[1]);
-            phase moved[2] = {p[0], p[1]};
+    for (r[0] = 0; r[0] < clef__phases(a, 0); r[0]++) {
+        clef__phase p[2] = {clef__find_phase(a, 0, r[0])};
+        for (r[1] = 0; p[0].taps > 0 && r[1] < clef__phases(a, 1); r[1]++) {
+            p[1] = clef__find_phase(a, 1, r[1]);
+            clef__phase moved[2] = {p[0], p[1]};
             for (int d = 0; d < 2; d++) moved[d].base += before[d];
             if (p[1].taps > 0) lower_phase(lw, &dy, w, &dx, &epilogue, moved, r);
         }
@@ -215,7 +208,7 @@ static double weight_cost(const clef__lowering *lw) {
 }
 
 /* Of a phase: its product, which takes all channels in each group. */
-static double phase_seconds(const clef__lowering *lw, const clef__conv_sizes *s, const phase p[2]) {
+static double phase_seconds(const clef__lowering *lw, const clef__conv_sizes *s, const clef__phase p[2]) {
     const geometry *a = geometry_of(lw);
     int64_t filters = s->w.dim[0], row = (s->y.dim[3] + p[1].taps - 1) * filters, channels = s->w.dim[1];
     /* clang-format off */
@@ -234,9 +227,9 @@ static double data_cost(const clef__lowering *lw) {
     int64_t before[2], after[2];
     for (int d = 0; d < 2; d++) find_margins(a, d, s.y.dim[2 + d], &before[d], &after[d]);
     double seconds = padding_seconds(lw, s.y, before, after);
-    for (int64_t i = 0; i < phases(a, 0); i++)
-        for (int64_t j = 0; j < phases(a, 1); j++)
-            seconds += phase_seconds(lw, &s, (const phase[]){find_phase(a, 0, i), find_phase(a, 1, j)});
+    for (int64_t i = 0; i < clef__phases(a, 0); i++)
+        for (int64_t j = 0; j < clef__phases(a, 1); j++)
+            seconds += phase_seconds(lw, &s, (const clef__phase[]){clef__find_phase(a, 0, i), clef__find_phase(a, 1, j)});
     return seconds;
 }
 

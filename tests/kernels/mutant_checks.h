@@ -298,6 +298,25 @@ static void depthwise(void) {
                       true);
 }
 
+/* Groups of a few channels: vectors of several groups and of one, channels that fill no vector or are taken in turns, strides, columns that
+   no tap reads or far outside, tiles that move back, work-items that go on in the next image, blocks in parts, rows left over from a
+   longer run; filters as a training step leaves them. */
+static void groups_of_few(void) {
+    check_convolution(
+        (convolution){3, 8, 7, 11, 8, 3, 3, {.stride = {2, 1}, .padding = {1, 1}, .dilation = {1, 2}, .groups = 4}, {1, 1}, 4, 9},
+        true);
+    check_convolution(
+        (convolution){2, 15, 9, 13, 24, 3, 2, {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 1}, .groups = 3}, {2, 1}, 9, 7},
+        true);
+    check_convolution((convolution){2, 8, 6, 40, 8, 3, 3, {.stride = {1, 2}, .padding = {1, 1}, .groups = 4}, {1, 1}, 6, 20}, true);
+    check_convolution((convolution){2, 8, 6, 8, 8, 1, 1, {.padding = {0, 1}, .groups = 2}, {0, 1}, 6, 10}, true);
+    check_convolution((convolution){1, 16, 6, 12, 16, 2, 3, {.stride = {1, 3}, .padding = {1, 1}, .groups = 2}, {1, 1}, 7, 4},
+                      true);
+    check_convolution((convolution){1, 80, 4, 160, 80, 2, 3, {.padding = {1, 1}, .groups = 40}, {1, 1}, 5, 160}, true);
+    check_convolution((convolution){8, 8, 13, 160, 8, 3, 3, {.padding = {1, 1}, .groups = 4}, {1, 1}, 13, 160}, true);
+    check_filters((convolution){3, 12, 17, 14, 12, 3, 3, {.padding = {1, 1}, .groups = 3}, {1, 1}, 17, 14}, true, true);
+}
+
 /* ---- as for a GPU: tiles of 32 by 32 where nothing else is said ---- */
 static void tile_orders(void) {
     check_matmul(37, 41, 35, false); /* a along k, b along n */
@@ -463,6 +482,7 @@ static clef_tensor *one_of(int which) {
     case 8: return made_product(1, 36, 39, 36);
     case 9: return made_image((convolution){2, 32, 12, 11, 33, 3, 3, {.padding = {1, 1}}, {1, 1}, 12, 11}, false);
     case 11: return made_image((convolution){2, 2, 16, 7, 3, 5, 4, {.groups = 1}, {0, 0}, 12, 4}, false);
+    case 12: return made_image((convolution){2, 8, 6, 9, 8, 3, 3, {.padding = {1, 1}, .groups = 4}, {1, 1}, 6, 9}, false);
     default: return clef_layer_norm(put(CLEF_SHAPE(5, 35), whole(5 * 35, 1, -9, 9)), 1, CLEF_NONE, CLEF_NONE, 1e-5);
     }
 }
@@ -506,6 +526,8 @@ static void tile_epilogues(void) {
     static const int each[] = {0, 2, 6, 8, 9};
     for (int i = 0; i < 5; i++) check_epilogue(each[i]);
 }
+
+static void grouped_epilogues(void) { check_epilogue(12); }
 
 static void row_epilogues(void) { check_epilogue(10); }
 
@@ -1062,7 +1084,7 @@ static void members_agree(void) {
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(transposed) X(few_columns) X(few_lines) X(batches) X(blocks) X(splits) X(images) X(threes) X(far_threes) X(few_channels) \
-    X(channel_rows) X(passes) X(image_splits) X(few_taps) X(one_channel) X(epilogues) X(row_epilogues)                                                                          \
+    X(channel_rows) X(passes) X(image_splits) X(few_taps) X(one_channel) X(groups_of_few) X(grouped_epilogues) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices) X(powers)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
@@ -1076,7 +1098,7 @@ static void members_agree(void) {
 #define FORCED_CHECKS(X)                                                                                              \
     X(tiles, "gemm") X(transposed, "gemm") X(batches, "gemm") X(blocks, "gemm") X(packed, "gemm") X(splits, "gemm")   \
     X(few_columns, "dot") X(few_lines, "lines") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
-    X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(far_threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise")      \
+    X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(far_threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise") X(groups_of_few, "grouped") X(grouped_epilogues, "grouped")     \
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile") X(deep_tiles, "tile") X(staged_tiles, "tile") X(staged_windows, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_spans, "product tile") X(tile_images, "product tile") \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \

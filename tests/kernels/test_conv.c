@@ -311,6 +311,28 @@ Test(conv2d, few_taps) {
     check_as((geometry){4, 3, 21, 19, 20, 3, 3, OPTIONS(.groups = 1)}, CLEF_BF16, 1);
 }
 
+/* Groups of a few channels (cl/grouped.cl): vectors that hold several groups, half of one and all of one, tiles that move back, strides
+   with and without a tap for every pixel, all taps of a row, rows of several work-items, blocks in parts. */
+Test(conv2d, grouped) {
+    prefer("grouped");
+    check((geometry){1, 32, 5, 9, 32, 3, 3, OPTIONS(.groups = 16, .padding = {1, 1})});
+    if (few_kernels()) return;
+    check((geometry){2, 6, 6, 7, 24, 2, 3, OPTIONS(.groups = 2, .stride = {1, 2}, .padding = {2, 1})});
+    if (test_small()) return;
+    for (int c = 2; c <= 8; c *= 2)
+        for (int s = 1; s <= 2; s++)
+            check((geometry){2, 32, 9, 13, 32, 3, 3,
+                             OPTIONS(.groups = 32 / c, .stride = {3 - s, s}, .padding = {1, 1}, .dilation = {s, 3 - s})});
+    check((geometry){2, 9, 8, 21, 48, 1, 7, OPTIONS(.groups = 3, .padding = {0, 3})});
+    check((geometry){1, 64, 7, 5, 96, 3, 3, OPTIONS(.groups = 2)});
+    check((geometry){3, 20, 11, 8, 8, 1, 1, OPTIONS(.groups = 2, .stride = {2, 2})});
+    check((geometry){1, 32, 12, 12, 32, 3, 2, OPTIONS(.groups = 8, .stride = {4, 1}, .dilation = {3, 2}, .padding = {7, 3})});
+    check((geometry){3, 32, 37, 30, 32, 3, 3, OPTIONS(.groups = 8, .same = true)});
+    check((geometry){1, 512, 3, 25, 512, 3, 3, OPTIONS(.groups = 128, .padding = {1, 1})});
+    check_as((geometry){2, 32, 9, 14, 32, 3, 3, OPTIONS(.groups = 8, .padding = {1, 1})}, CLEF_F16, 1);
+    check_as((geometry){2, 32, 9, 14, 32, 3, 3, OPTIONS(.groups = 4, .padding = {1, 1})}, CLEF_BF16, 1);
+}
+
 /* Images of one channel whose pixels are lanes (cl/one_channel.cl): rows that no tile divides, all numbers of filters, strides, taps
    in parts, several work-items. */
 Test(conv2d, one_channel) {
