@@ -25,9 +25,10 @@ enum {
     MOST_CHANNELS_AT_ONCE = 4
 };
 
-/* Fractions of the peak; vector multiplications that would take as long as the ends of a tile, as a vector that is copied, and as a
-   sum that is put into memory. */
-static const double EFFICIENCY = 0.6, WEIGHT_EFFICIENCY = 0.6, TILE_STEPS = 8, COPY_STEPS = 4, SUM_STEPS = 3;
+/* Fractions of the peak; vector multiplications that would take as long as the ends of a tile, as a vector that is copied, as a sum
+   that is put into memory, and as a number of a filter that is gathered. */
+static const double EFFICIENCY = 0.6, WEIGHT_EFFICIENCY = 0.6, TILE_STEPS = 8, COPY_STEPS = 4, SUM_STEPS = 3, GATHER_STEPS = 5;
+static const double GATHER_SHARE = 0.1; /* of a work-item's time, where all units have one */
 
 /* A convolution as its kernel sees it: of `results` per group from `channels`. */
 typedef struct view {
@@ -141,10 +142,15 @@ static void begin_grouped(const clef__lowering *lw, const char *kernel, const vi
     for (size_t i = 0; i < sizeof number / sizeof *number; i++) clef__launch_define(lw, name[i], "%d", (int)number[i]);
 }
 
-/* How many work-items share the rows, equally. */
-static int64_t grouped_grain(const clef__lowering *lw, const view *v, int64_t *per_item) {
-    int64_t rows = v->n * v->out[0], steps = v->out[1] * vectors_of(v) * v->channels * v->taps[0] * v->taps[1];
-    int64_t items = clef__smaller(clef__lower_items(lw, rows, 1), (int64_t)((double)rows * (double)steps / ITEM_STEPS));
+/* Numbers of all filters: each work-item of `grouped` gathers them. */
+static int64_t filters_of(const view *v) { return v->groups * v->results * v->channels * v->taps[0] * v->taps[1]; }
+
+/* How many work-items share the rows, equally; each gathers so many numbers before. */
+static int64_t grouped_grain(const clef__lowering *lw, const view *v, int64_t gathered, int64_t *per_item) {
+    int64_t rows = v->n * v->out[0], items = clef__lower_items(lw, rows, 1), units = clef__lower_device(lw)->compute_units;
+    double steps = (double)rows * (double)(v->out[1] * vectors_of(v) * v->channels * v->taps[0] * v->taps[1]);
+    double paying = gathered ? steps * GATHER_SHARE / (GATHER_STEPS * (double)gathered) : steps;
+    items = (int64_t)fmin((double)items, fmin(steps / ITEM_STEPS, fmax(paying, (double)units)));
     *per_item = clef__ceil_div(rows, clef__larger(items, 1));
     return clef__ceil_div(rows, *per_item);
 }
@@ -166,7 +172,7 @@ typedef struct places {
 
 static void convolve(const clef__lowering *lw, const view *v, const clef__image *x, clef__operand w, clef__operand y,
                      const clef__epilogue *epilogue, const places *at) {
-    int64_t per_item, items = grouped_grain(lw, v, &per_item), chunk = chunk_of(v, reach_of(v));
+    int64_t per_item, items = grouped_grain(lw, v, filters_of(v), &per_item), chunk = chunk_of(v, reach_of(v));
     int64_t weights = chunk * results_of_block(v) * v->channels * v->taps[0] * v->taps[1];
     int64_t room = (reach_of(v) * chunk * line_of(v) + v->lanes + weights + 15) / 16 * 16;
     clef__operand lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, room));
@@ -237,7 +243,7 @@ static void grouped_weight(const clef__lowering *lw) {
     view v = view_of(lw, s.x, s.y);
     clef__image x = clef__image_in(lw, 0), dy = clef__image_in(lw, 1);
     clef__operand dw = clef__lower_out(lw, clef__filters_last), sums = dw;
-    int64_t per_item, items = grouped_grain(lw, &v, &per_item), block = block_of(&v, per_item);
+    int64_t per_item, items = grouped_grain(lw, &v, 0, &per_item), block = block_of(&v, per_item);
     int64_t chunk = chunk_of(&v, rows_under(&v, block)), taps = v.taps[0] * v.taps[1] * v.channels;
     int64_t room = (rows_under(&v, block) * chunk * line_of(&v) + v.lanes + 15) / 16 * 16, all = taps * v.groups * v.results;
     bool through = items > 1 || dw.dtype != CLEF_F32;
@@ -272,8 +278,8 @@ static double copied_steps(const view *v, double rows) {
 static double convolve_seconds(const clef__lowering *lw, const view *v, double bytes) {
     double pixels = (double)pixels_at_once(lw, v), tiles = ceil((double)v->out[1] / pixels), rows = (double)(v->n * v->out[0]);
     double taps = (double)(v->taps[0] * v->taps[1] * v->channels);
-    int64_t per_item, items = grouped_grain(lw, v, &per_item);
-    double gathered = (double)items * taps * (double)(v->groups * v->results);
+    int64_t per_item, items = grouped_grain(lw, v, filters_of(v), &per_item);
+    double gathered = (double)items * (double)filters_of(v) * GATHER_STEPS;
     double steps = rows * tiles * (double)vectors_of(v) * (pixels * taps + TILE_STEPS) + copied_steps(v, rows) + gathered;
     return seconds_of(lw, v, steps, EFFICIENCY, bytes);
 }
@@ -300,7 +306,7 @@ static double data_cost(const clef__lowering *lw) {
 static double weight_cost(const clef__lowering *lw) {
     clef__conv_sizes s = clef__conv_weight_sizes(lw);
     view v = view_of(lw, s.x, s.y);
-    int64_t per_item, items = grouped_grain(lw, &v, &per_item), block = block_of(&v, per_item);
+    int64_t per_item, items = grouped_grain(lw, &v, 0, &per_item), block = block_of(&v, per_item);
     double rows = (double)(v.n * v.out[0]), taps = (double)(v.taps[0] * v.taps[1] * v.channels), vectors = (double)vectors_of(&v);
     double copies = copied_steps(&v, rows / (double)block * (double)rows_under(&v, block));
     double sums = (rows / (double)block + (double)items) * vectors * taps * SUM_STEPS;
