@@ -4,6 +4,7 @@
 #include "ops/ops.h"
 #include "scan.args"
 
+CLEF__ARGS(scanned, SCANNED_ARGS)
 CLEF__ARGS(sum_chunks, SUM_CHUNKS_ARGS)
 CLEF__ARGS(scan_chunks, SCAN_CHUNKS_ARGS)
 
@@ -53,33 +54,19 @@ static void scan_levels(const clef__lowering *lw, clef__operand x, clef__operand
     int64_t strip = strip_of(lw, axes, chunks);
     clef__units units =
         clef__lower_units(lw, axes.outer * chunks * clef__ceil_div(axes.inner, strip), clef__smaller(axes.n, length) * strip);
+    scanned_args scanned = {.reverse = reverse, .n = axes.n, .length = length, .inner = axes.inner, .strip = strip};
     if (chunks > 1) {
         clef_dtype wide = y.dtype == CLEF_F16 || y.dtype == CLEF_BF16 ? CLEF_F32 : y.dtype;
         clef__operand each = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
         begin_scan(lw, "sum_chunks", x, y.dtype, axes.inner);
-        sum_chunks_args args = {.x = x,
-                                .sums = each,
-                                .reverse = reverse,
-                                .n = axes.n,
-                                .length = length,
-                                .inner = axes.inner,
-                                .strip = strip,
-                                .units = units};
+        sum_chunks_args args = {.x = x, .sums = each, .scanned = scanned, .units = units};
         pass_sum_chunks(lw, &args);
         clef__launch_end_units(lw, units);
         sums = clef__lower_scratch(lw, wide, CLEF_SHAPE(axes.outer, chunks, axes.inner));
         scan_levels(lw, each, sums, (clef__axes){axes.outer, chunks, axes.inner}, 0);
     }
     begin_scan(lw, "scan_chunks", x, y.dtype, axes.inner);
-    scan_chunks_args args = {.x = x,
-                             .sums = sums,
-                             .y = y,
-                             .reverse = reverse,
-                             .n = axes.n,
-                             .length = length,
-                             .inner = axes.inner,
-                             .strip = strip,
-                             .units = units};
+    scan_chunks_args args = {.x = x, .sums = sums, .y = y, .scanned = scanned, .units = units};
     pass_scan_chunks(lw, &args);
     clef__launch_end_units(lw, units);
 }
