@@ -49,7 +49,12 @@ double clef__conv_bytes(const clef__lowering *lw, const clef__conv_sizes *s);
 double clef__pixels(clef_shape image);
 /* Does Winograd's algorithm compute it: filters of 3 × 3, stride 1, dilation 1, one group? */
 bool clef__winograd_computes(const clef__conv *a);
-/* What Winograd's algorithm does for a convolution or its gradient by the image, and for that by the filters. */
-double clef__winograd_flops(const clef__node *node);
-double clef__winograd_weight_flops(const clef__node *node);
+/* F(tile×tile, 3×3): places of a tile, for each of which there is a product of channels and filters; and additions that bring the
+   pixels of a channel there, sums back to the results of a filter, and a filter there. */
+typedef struct clef__winograd_counts {
+    double places, image, result, filter;
+} clef__winograd_counts;
+clef__winograd_counts clef__count_winograd(int64_t tile);
+/* All that it does; tiled: the image of which it makes tiles. */
+double clef__winograd_flops(int64_t tile, clef_shape tiled, clef_shape read, clef_shape made);
 #endif

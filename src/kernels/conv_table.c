@@ -48,19 +48,13 @@ bool clef__winograd_computes(const clef__conv *a) {
     return plain;
 }
 
-/* F(2×2, 3×3): for each tile of 2 × 2 results 16 products of each channel with each filter in place of 36, and additions to bring
-   its 4 × 4 pixels there (32 a channel) and the results back (24 a filter).  Filters are transformed once (28 for each). */
-static double winograd_flops(clef_shape tiled, clef_shape read, clef_shape made) {
-    double tiles = (double)tiled.dim[0] * (double)clef__ceil_div(tiled.dim[2], 2) * (double)clef__ceil_div(tiled.dim[3], 2);
+clef__winograd_counts clef__count_winograd(int64_t tile) {
+    return tile == 2 ? (clef__winograd_counts){16, 32, 24, 28} : (clef__winograd_counts){36, 228, 130, 126};
+}
+
+double clef__winograd_flops(int64_t tile, clef_shape tiled, clef_shape read, clef_shape made) {
+    clef__winograd_counts n = clef__count_winograd(tile);
+    double tiles = (double)(tiled.dim[0] * clef__ceil_div(tiled.dim[2], tile) * clef__ceil_div(tiled.dim[3], tile));
     double c = (double)read.dim[1], o = (double)made.dim[1];
-    return tiles * (2 * 16 * c * o + 32 * c + 24 * o) + 28 * c * o;
-}
-
-double clef__winograd_flops(const clef__node *node) {
-    return winograd_flops(node->out->shape, node->input[0]->shape, node->out->shape);
-}
-
-/* The gradient by the filters works on the same tiles. */
-double clef__winograd_weight_flops(const clef__node *node) {
-    return winograd_flops(node->input[1]->shape, node->input[0]->shape, node->input[1]->shape);
+    return tiles * (2 * n.places * c * o + n.image * c + n.result * o) + n.filter * c * o;
 }

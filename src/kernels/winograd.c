@@ -132,6 +132,10 @@ static double cost(const clef__lowering *lw) {
     return seconds;
 }
 
+static double flops(const clef__node *node) {
+    return clef__winograd_flops(2, node->out->shape, node->input[0]->shape, node->out->shape);
+}
+
 const clef__conv_rows clef__conv_winograd = {
-    .forward = {.name = "winograd", .applies = applies, .cost = cost, .flops = clef__winograd_flops, .lower = winograd_forward},
-    .data = {.name = "winograd", .applies = applies, .cost = cost, .flops = clef__winograd_flops, .lower = winograd_data}};
+    .forward = {.name = "winograd", .applies = applies, .cost = cost, .flops = flops, .lower = winograd_forward},
+    .data = {.name = "winograd", .applies = applies, .cost = cost, .flops = flops, .lower = winograd_data}};

@@ -1,5 +1,6 @@
 /* winograd_fused.c — strategies for 3×3 convolutions of stride 1 by fewer multiplications (cl/winograd_fused.cl), on devices where
-   one work-item owns a long run and a cache of its own. */
+   one work-item owns a long run and a cache of its own: winograd_fused with tiles of 2×2 results, winograd_fours with tiles of 4×4,
+   whose sums are less exact (some ten times the error). */
 #include "kernels/args.h"
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
@@ -24,7 +25,7 @@ enum {
 };
 
 /* Fractions of the peak; and how many times as long as one of a product an addition of the transformations takes, and a byte
-   that goes to one of 16 places as one that goes behind another. */
+   that goes to one of many places as one that goes behind another. */
 static const double EFFICIENCY = 0.7, WEIGHT_EFFICIENCY = 0.5, TRANSFORMS = 4, SCATTERED = 6;
 
 static int64_t lanes_of(const clef__lowering *lw) { return clef__lower_profile(lw)->vector; }
@@ -32,7 +33,10 @@ static int64_t panel_of(const clef__lowering *lw) { return lanes_of(lw) * clef__
 
 /* ---- where it applies ---- */
 
-static int64_t tiles_of(int64_t n, int64_t h, int64_t w) { return n * clef__ceil_div(h, 2) * clef__ceil_div(w, 2); }
+static int64_t places_of(int64_t tile) { return (int64_t)clef__count_winograd(tile).places; }
+static int64_t tiles_of(int64_t tile, int64_t n, int64_t h, int64_t w) {
+    return n * clef__ceil_div(h, tile) * clef__ceil_div(w, tile);
+}
 
 /* Whole vectors of channels and results. */
 static bool applies(const clef__lowering *lw) {
@@ -51,9 +55,10 @@ static bool weight_applies(const clef__lowering *lw) {
 
 /* ---- launches ---- */
 
-static void begin_winograd(const clef__lowering *lw, const char *kernel, int rows, clef_dtype in, clef_dtype out) {
+static void begin_winograd(const clef__lowering *lw, const char *kernel, int64_t tile, int rows, clef_dtype in, clef_dtype out) {
     const clef__profile *profile = clef__lower_profile(lw);
     clef__launch_begin(lw, "winograd_fused.cl", kernel);
+    clef__launch_define(lw, "TILE", "%d", (int)tile);
     clef__launch_define(lw, "MR", "%d", rows);
     clef__launch_define(lw, "NV", "%d", profile->tile_vectors);
     clef__launch_define(lw, "W", "%d", profile->vector);
@@ -63,11 +68,12 @@ static void begin_winograd(const clef__lowering *lw, const char *kernel, int row
 }
 
 /* w: [n, c, 3, 3], any strides. */
-static clef__operand transform_filters(const clef__lowering *lw, clef__operand w) {
+static clef__operand transform_filters(const clef__lowering *lw, int64_t tile, clef__operand w) {
     int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(lw)),
-            run = clef__larger(FILTER_FLOATS / (16 * panel_of(lw)), lanes_of(lw)); /* as many channels as it turns at a time */
-    clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(16, panels, c, panel_of(lw)));
-    begin_winograd(lw, "filters", clef__lower_profile(lw)->tile_m, w.dtype, CLEF_F32);
+            run = clef__larger(FILTER_FLOATS / (places_of(tile) * panel_of(lw)),
+                               lanes_of(lw)); /* as many channels as it turns at a time */
+    clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(places_of(tile), panels, c, panel_of(lw)));
+    begin_winograd(lw, "filters", tile, clef__lower_profile(lw)->tile_m, w.dtype, CLEF_F32);
     clef__launch_prepacks(lw);
     /* clang-format off */
     filters_args args = {
@@ -81,10 +87,10 @@ static clef__operand transform_filters(const clef__lowering *lw, clef__operand w
 }
 
 /* x read and y made by the forward convolution, or the other way round. */
-static geometry_args geometry_of(const clef__image *x, const clef__image *y, const int64_t before[2]) {
+static geometry_args geometry_of(int64_t tile, const clef__image *x, const clef__image *y, const int64_t before[2]) {
     /* clang-format off */
     return (geometry_args){
-        .tiles = tiles_of(y->n, y->h, y->w), .down = clef__ceil_div(y->h, 2), .across = clef__ceil_div(y->w, 2),
+        .tiles = tiles_of(tile, y->n, y->h, y->w), .down = clef__ceil_div(y->h, tile), .across = clef__ceil_div(y->w, tile),
         .height_in = x->h, .width_in = x->w, .channels = x->c, .height_out = y->h, .width_out = y->w, .filters = y->c,
         .before = CLEF__TWO(before),
     };
@@ -124,26 +130,26 @@ static blocking blocking_of_filters(const clef__lowering *lw, int64_t tiles, int
     return b;
 }
 
-static blocking choose_blocking(const clef__lowering *lw, int64_t tiles, int64_t channels, int64_t filters) {
-    double bytes = sizeof(float) * 16.0 * (double)(channels * filters);
+static blocking choose_blocking(const clef__lowering *lw, int64_t tile, int64_t tiles, int64_t channels, int64_t filters) {
+    double bytes = sizeof(float) * (double)(places_of(tile) * channels * filters);
     int64_t panels = clef__ceil_div(filters, panel_of(lw));
     bool far = bytes > FAR * 1024 * clef__lower_profile(lw)->cache_kb;
     return far ? blocking_of_filters(lw, tiles, channels, panels) : blocking_of_tiles(lw, tiles, panels);
 }
 
-static void convolve(const clef__lowering *lw, const clef__image *x, clef__operand w, const clef__image *y,
+static void convolve(const clef__lowering *lw, int64_t tile, const clef__image *x, clef__operand w, const clef__image *y,
                      const int64_t before[2]) {
-    clef__operand u = transform_filters(lw, w);
-    blocking b = choose_blocking(lw, tiles_of(y->n, y->h, y->w), x->c, y->c);
+    clef__operand u = transform_filters(lw, tile, w);
+    blocking b = choose_blocking(lw, tile, tiles_of(tile, y->n, y->h, y->w), x->c, y->c);
     int64_t items = clef__ceil_div(b.blocks, b.per_item), beside = clef__ceil_div(clef__ceil_div(y->c, panel_of(lw)), b.own);
-    int64_t floats = 16 * b.height * (clef__ceil_div(x->c, RUN) * RUN + b.together * panel_of(lw));
+    int64_t floats = places_of(tile) * b.height * (clef__ceil_div(x->c, RUN) * RUN + b.together * panel_of(lw));
     clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y->data);
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items * beside, floats));
-    begin_winograd(lw, "conv", clef__lower_profile(lw)->tile_m, x->data.dtype, y->data.dtype);
+    begin_winograd(lw, "conv", tile, clef__lower_profile(lw)->tile_m, x->data.dtype, y->data.dtype);
     if (b.far) clef__launch_define(lw, "FAR", "1");
     /* clang-format off */
     conv_args args = {
-        .x = x->data, .u = u, .y = y->data, .scratch = scratch, .geometry = geometry_of(x, y, before),
+        .x = x->data, .u = u, .y = y->data, .scratch = scratch, .geometry = geometry_of(tile, x, y, before),
         .height = b.height, .blocks = b.blocks, .per_item = b.per_item, .own = b.own, .together = b.together, .epilogue = epilogue,
     };
     /* clang-format on */
@@ -151,37 +157,38 @@ static void convolve(const clef__lowering *lw, const clef__image *x, clef__opera
     clef__launch_end(lw, (size_t[]){(size_t)items, (size_t)beside, 1}, (size_t[]){1, 1, 1});
 }
 
-static void winograd_fused_forward(const clef__lowering *lw) {
+static void lower_forward(const clef__lowering *lw, int64_t tile) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     clef__operand w = clef__lower_in(lw, 1);
     clef__image x = clef__image_in(lw, 0);
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
-    convolve(lw, &x, w, &y, a->before);
+    convolve(lw, tile, &x, w, &y, a->before);
 }
 
-static void winograd_fused_data(const clef__lowering *lw) {
+static void lower_data(const clef__lowering *lw, int64_t tile) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     clef__operand w = clef__filters_flipped(clef__lower_in(lw, 1));
     clef__image dy = clef__image_in(lw, 0);
     clef__image dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
-    convolve(lw, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]});
+    convolve(lw, tile, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]});
 }
 
-static clef__operand sum_over_tiles(const clef__lowering *lw, const clef__image *x, const clef__image *dy, int64_t *runs) {
+static clef__operand sum_over_tiles(const clef__lowering *lw, int64_t tile, const clef__image *x, const clef__image *dy,
+                                    int64_t *runs) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     int64_t pairs = clef__ceil_div(x->c, RUN) * clef__ceil_div(dy->c, RUN),
-            blocks = clef__ceil_div(tiles_of(dy->n, dy->h, dy->w), SUM_TILES);
+            blocks = clef__ceil_div(tiles_of(tile, dy->n, dy->h, dy->w), SUM_TILES);
     int64_t items = clef__larger(clef__lower_device(lw)->compute_units, 1) * clef__lower_profile(lw)->items_per_unit;
     int64_t per_run = clef__ceil_div(blocks, clef__smaller(clef__ceil_div(items, pairs), blocks));
     *runs = clef__ceil_div(blocks, per_run);
     int64_t units = pairs * *runs, per_item = clef__ceil_div(units, items);
     items = clef__ceil_div(units, per_item);
-    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(units, 16, RUN, RUN));
-    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 32, SUM_TILES, RUN));
-    begin_winograd(lw, "weight", clef__lower_profile(lw)->tile_m < 8 ? 4 : 8, x->data.dtype, dy->data.dtype);
+    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(units, places_of(tile), RUN, RUN));
+    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 2 * places_of(tile), SUM_TILES, RUN));
+    begin_winograd(lw, "weight", tile, clef__lower_profile(lw)->tile_m < 8 ? 4 : 8, x->data.dtype, dy->data.dtype);
     /* clang-format off */
     weight_args args = {
-        .x = x->data, .y = dy->data, .sums = sums, .scratch = scratch, .geometry = geometry_of(x, dy, a->before),
+        .x = x->data, .y = dy->data, .sums = sums, .scratch = scratch, .geometry = geometry_of(tile, x, dy, a->before),
         .height = SUM_TILES, .blocks = blocks, .per_run = per_run, .units = units, .per_item = per_item,
     };
     /* clang-format on */
@@ -190,61 +197,72 @@ static clef__operand sum_over_tiles(const clef__lowering *lw, const clef__image 
     return sums;
 }
 
-static void winograd_fused_weight(const clef__lowering *lw) {
+static void lower_weight(const clef__lowering *lw, int64_t tile) {
     clef__image x = clef__image_in(lw, 0);
     clef__image dy = clef__image_in(lw, 1);
     clef__operand dw = clef__lower_out(lw, clef__filters_last);
     int64_t runs;
-    clef__operand sums = sum_over_tiles(lw, &x, &dy, &runs);
-    begin_winograd(lw, "finish", clef__lower_profile(lw)->tile_m, CLEF_F32, dw.dtype);
+    clef__operand sums = sum_over_tiles(lw, tile, &x, &dy, &runs);
+    begin_winograd(lw, "finish", tile, clef__lower_profile(lw)->tile_m, CLEF_F32, dw.dtype);
     pass_finish(lw, &(finish_args){.sums = sums, .w = dw, .channels = x.c, .filters = dy.c, .runs = runs});
     clef__launch_end(lw, (size_t[]){(size_t)(dy.c / lanes_of(lw)), (size_t)x.c, 1}, (size_t[]){1, 1, 1});
 }
 
 /* ---- costs ---- */
 
-static double cost(const clef__lowering *lw) {
+static double cost(const clef__lowering *lw, int64_t tile) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape y = node->out->shape;
     double c = (double)node->input[0]->shape.dim[1], o = (double)y.dim[1], rows = clef__lower_profile(lw)->tile_m;
     double panels = (double)(clef__ceil_div(y.dim[1], panel_of(lw)) * panel_of(lw));
-    double blocks = ceil((double)tiles_of(y.dim[0], y.dim[2], y.dim[3]) / rows), tiles = blocks * rows;
-    clef__work work = {.flops = tiles * (2 * 16 * c * panels + (32 * c + 24 * o) * TRANSFORMS),
+    double blocks = ceil((double)tiles_of(tile, y.dim[0], y.dim[2], y.dim[3]) / rows), tiles = blocks * rows;
+    clef__winograd_counts n = clef__count_winograd(tile);
+    clef__work work = {.flops = tiles * (2 * n.places * c * panels + (n.image * c + n.result * o) * TRANSFORMS),
                        .efficiency = EFFICIENCY,
                        .bytes = sizeof(float) * ((double)clef_shape_numel(node->input[0]->shape) + (double)clef_shape_numel(y)),
                        .groups = blocks};
-    return clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * c * panels * (9 + 16) * SCATTERED}) +
+    return clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * c * panels * (9 + n.places) * SCATTERED}) +
            clef__launch_seconds(lw, &work);
 }
 
 /* Every run of channels transforms what it meets anew. */
-static double weight_cost(const clef__lowering *lw) {
+static double weight_cost(const clef__lowering *lw, int64_t tile) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape, dy = node->input[1]->shape;
     double c = (double)clef__ceil_div(x.dim[1], RUN), o = (double)clef__ceil_div(dy.dim[1], RUN);
-    double blocks = ceil((double)tiles_of(dy.dim[0], dy.dim[2], dy.dim[3]) / SUM_TILES), tiles = blocks * SUM_TILES;
+    double blocks = ceil((double)tiles_of(tile, dy.dim[0], dy.dim[2], dy.dim[3]) / SUM_TILES), tiles = blocks * SUM_TILES;
+    clef__winograd_counts n = clef__count_winograd(tile);
     double units = clef__lower_device(lw)->compute_units * clef__lower_profile(lw)->items_per_unit;
-    clef__work work = {.flops = tiles * c * o * (2 * 16 * RUN * RUN + (32 + 24) * RUN * TRANSFORMS),
+    clef__work work = {.flops = tiles * c * o * (2 * n.places * RUN * RUN + (n.image + n.result) * RUN * TRANSFORMS),
                        .efficiency = WEIGHT_EFFICIENCY,
                        .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)),
                        .groups = c * o * blocks};
-    double sums = fmax(fmin(units / (c * o), blocks), 1) * 16 + 9;
+    double sums = fmax(fmin(units / (c * o), blocks), 1) * n.places + 9;
     return clef__launch_seconds(lw, &work) +
            clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * c * o * RUN * RUN * sums});
 }
 
-const clef__conv_rows clef__conv_winograd_fused = {.forward = {.name = "winograd_fused",
-                                                               .applies = applies,
-                                                               .cost = cost,
-                                                               .flops = clef__winograd_flops,
-                                                               .lower = winograd_fused_forward},
-                                                   .data = {.name = "winograd_fused",
-                                                            .applies = applies,
-                                                            .cost = cost,
-                                                            .flops = clef__winograd_flops,
-                                                            .lower = winograd_fused_data},
-                                                   .weight = {.name = "winograd_fused",
-                                                              .applies = weight_applies,
-                                                              .cost = weight_cost,
-                                                              .flops = clef__winograd_weight_flops,
-                                                              .lower = winograd_fused_weight}};
+/* ---- rows ---- */
+
+#define ROW_OF(row, tile)                                                                                                   \
+    static double cost_##tile(const clef__lowering *lw) { return cost(lw, tile); }                                          \
+    static double weight_cost_##tile(const clef__lowering *lw) { return weight_cost(lw, tile); }                            \
+    static double flops_##tile(const clef__node *node) {                                                                    \
+        return clef__winograd_flops(tile, node->out->shape, node->input[0]->shape, node->out->shape);                       \
+    }                                                                                                                       \
+    static double weight_flops_##tile(const clef__node *node) {                                                             \
+        return clef__winograd_flops(tile, node->input[1]->shape, node->input[0]->shape, node->input[1]->shape);             \
+    }                                                                                                                       \
+    static void forward_##tile(const clef__lowering *lw) { lower_forward(lw, tile); }                                       \
+    static void data_##tile(const clef__lowering *lw) { lower_data(lw, tile); }                                             \
+    static void weight_##tile(const clef__lowering *lw) { lower_weight(lw, tile); }                                         \
+    const clef__conv_rows clef__conv_##row = {                                                                              \
+        .forward = {.name = #row, .applies = applies, .cost = cost_##tile, .flops = flops_##tile, .lower = forward_##tile}, \
+        .data = {.name = #row, .applies = applies, .cost = cost_##tile, .flops = flops_##tile, .lower = data_##tile},       \
+        .weight = {.name = #row,                                                                                            \
+                   .applies = weight_applies,                                                                               \
+                   .cost = weight_cost_##tile,                                                                              \
+                   .flops = weight_flops_##tile,                                                                            \
+                   .lower = weight_##tile}};
+ROW_OF(winograd_fused, 2)
+ROW_OF(winograd_fours, 4)

@@ -222,6 +222,20 @@ Test(conv2d, three_by_three) {
     check_as((geometry){6, 32, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_BF16, 1);
 }
 
+/* The same in tiles of 4×4 (winograd_fours), whose sums need more bits of a number. */
+Test(conv2d, three_by_three_in_fours) {
+    prefer("winograd_fours");
+    check_as((geometry){24, 16, 4, 3, 16, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_F32, 2);
+    if (test_small()) return;
+    check((geometry){6, 32, 8, 8, 32, 3, 3, OPTIONS(.padding = {1, 1})});
+    check((geometry){7, 48, 9, 11, 32, 3, 3, OPTIONS(.groups = 1)});
+    check_as((geometry){9, 64, 7, 13, 96, 3, 3, OPTIONS(.padding = {2, 0})}, CLEF_F32, 2);
+    check_as((geometry){5, 80, 12, 14, 112, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_F32, 2);
+    check_as((geometry){12, 32, 17, 8, 64, 3, 3, OPTIONS(.padding = {4, 3})}, CLEF_F32, 2);
+    check_as((geometry){6, 32, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_F16, 1);
+    check_as((geometry){6, 32, 8, 8, 64, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_BF16, 1);
+}
+
 /* More of them than the caches of a profile hold: panels of each work-item's own, several blocks of tiles. */
 Test(conv2d, three_by_three_of_many_filters) {
     if (fewest_kernels()) return; /* the kernels of three_by_three, on most profiles */
