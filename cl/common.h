@@ -174,12 +174,14 @@ DEFINE_LOOSE(uchar, 1)
 #define LOAD_SHORT(n, p) LOOSE(ushort, n, p)
 #define LOAD_BYTE(n, p) LOOSE(uchar, n, p)
 #define STORE_f32(n, p, v) (LOOSE(float, n, p) = (v))
+#define STORE_SHORT(n, p, v) (LOOSE(ushort, n, p) = (v))
 #define STORE_BYTE(n, p, v) (LOOSE(uchar, n, p) = (v))
 #else
 #define LOAD_f32(n, p) VLOAD_##n(p)
 #define LOAD_SHORT(n, p) VLOAD_##n(p)
 #define LOAD_BYTE(n, p) VLOAD_##n(p)
 #define STORE_f32(n, p, v) VSTORE_##n(v, p)
+#define STORE_SHORT(n, p, v) VSTORE_##n(v, p)
 #define STORE_BYTE(n, p, v) VSTORE_##n(v, p)
 #endif
 
@@ -194,7 +196,7 @@ DEFINE_LOOSE(uchar, 1)
     void CAT(half_store_, n)(VEC(float, n) v, __global half *p) {                                \
         VEC(ushort, n) bits;                                                                     \
         HSTORE_##n(v, (half *)&bits);                                                            \
-        VSTORE_##n(bits, (__global ushort *)p);                                                  \
+        STORE_SHORT(n, (__global ushort *)p, bits);                                              \
     }
 EACH_WIDTH(DEFINE_HALF)
 float half_load_1(__global const half *p) { return vload_half(0, p); }
@@ -214,7 +216,7 @@ EACH_WIDTH(BF16_BITS)
 #endif
 
 #define STORE_f16(n, p, v) CAT(half_store_, n)(v, p)
-#define STORE_bf16(n, p, v) VSTORE_##n(CAT(bf16_bits_, n)(v), p)
+#define STORE_bf16(n, p, v) STORE_SHORT(n, p, CAT(bf16_bits_, n)(v))
 #define STORE_f64(n, p, v) VSTORE_##n(v, p)
 #define STORE_i32(n, p, v) VSTORE_##n(v, p)
 #define STORE_i64(n, p, v) VSTORE_##n(v, p)

@@ -8,7 +8,11 @@
 #define CLEF_PHILOX_HOST
 #define PHILOX_FN static inline
 #define PHILOX_FMA fmaf
+#define PHILOX_OF_WHOLE(i) ((float)(int32_t)(i))
+#define PHILOX_LANE 0
 typedef uint32_t philox_u32;
+typedef uint32_t philox_key;
+typedef float philox_f32;
 typedef uint64_t philox_u64;
 static inline float philox_float(uint32_t bits) {
     float f;

@@ -24,8 +24,10 @@ CLEF__ARGS(count_up, COUNT_UP_ARGS)
 static void random_lower(const clef__lowering *lw, const char *kernel) {
     clef__operand y = clef__lower_out(lw, NULL);
     int64_t n = clef_shape_numel(clef__lower_node(lw)->out->shape);
+    int lanes = clef__lower_profile(lw)->wide_items ? clef__lower_profile(lw)->vector : 1;
     clef__launch_begin(lw, "random.cl", kernel);
-    random_floats_args args = {.y = y, .n = n, .units = clef__lower_units(lw, (n + 3) / 4, 32)};
+    clef__launch_define(lw, "W", "%d", lanes);
+    random_floats_args args = {.y = y, .n = n, .units = clef__lower_units(lw, clef__ceil_div(n, 4 * lanes), 32 * lanes)};
     pass_random_floats(lw, &args);
     clef__launch_end_units(lw, args.units);
 }
@@ -100,6 +102,7 @@ static void whole_lower(const clef__lowering *lw) {
     clef__operand y = clef__lower_out(lw, NULL);
     int64_t n = clef_shape_numel(node->out->shape);
     clef__launch_begin(lw, "random.cl", "random_whole");
+    clef__launch_define(lw, "W", "1");
     random_whole_args args = {.y = y, .low = a->low, .range = a->range, .n = n, .units = clef__lower_units(lw, (n + 1) / 2, 32)};
     pass_random_whole(lw, &args);
     clef__launch_end_units(lw, args.units);

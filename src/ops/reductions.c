@@ -212,13 +212,42 @@ clef_tensor *clef_max(clef_tensor *x, const int *dims, int n, bool keep) { retur
 clef_tensor *clef_min(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_min, x, dims, n, keep); }
 clef_tensor *clef_prod(clef_tensor *x, const int *dims, int n, bool keep) { return reduce(&reduce_prod, x, dims, n, keep); }
 
-/* x about its mean.  The first element is subtracted before anything is added up, so that a large mean costs no digits. */
-static clef_tensor *centred(clef_tensor *x, int64_t mask) {
-    clef_tensor *first = clef_detach(x);
+/* What numbers are taken about: x · scale (NULL: x) less its first element less the mean of that, so that a large mean costs no
+   digits. */
+typedef struct around {
+    clef_tensor *x, *scale, *first, *mean;
+    bool anew; /* whoever reads it computes it where it reads: a number for each row or column repeats as prologues want it */
+} around;
+
+static clef_tensor *scaled(clef_tensor *x, const around *a) { return a->scale ? clef_mul(x, a->scale) : x; }
+
+/* y, which was just made, is computed after z, and so not together with an equal one before it (src/plan/passes/simplify.c). */
+static clef_tensor *made_after(clef_tensor *y, clef_tensor *z) {
+    clef__output *of = y && z ? clef__output_of(y) : NULL;
+    if (!of || clef__computed(of) || of->node->after) return y;
+    of->node->after = clef__output_of(z);
+    clef__output_retain(of->node->after);
+    return y;
+}
+
+/* Of `anew`, nodes of its own after z, as what two read would lie in memory. */
+static clef_tensor *far_of(const around *a, clef_tensor *z) {
+    if (!a->anew) z = NULL;
+    clef_tensor *x = a->scale ? made_after(scaled(a->x, a), z) : a->x, *far = clef_sub(x, a->first);
+    return clef_sub(a->scale ? far : made_after(far, z), a->mean);
+}
+
+static around around_mean(clef_tensor *x, clef_tensor *scale, int64_t mask) {
+    int64_t left = (((int64_t)1 << clef_tensor_shape(x).rank) - 1) & ~mask;
+    around a = {.x = x, .scale = scale, .first = clef_detach(x), .anew = (mask & (mask + 1)) == 0 || (left & (left + 1)) == 0};
     for (int d = 0; d < clef_tensor_shape(x).rank; d++)
-        if (mask >> d & 1) first = clef_slice(first, d, 0, 1, 1);
-    clef_tensor *far = clef_sub(x, first);
-    return clef_sub(far, clef_div_scalar(sum_over(far, mask), (double)clef__reduced_count(clef_tensor_shape(x), mask)));
+        if (mask >> d & 1) a.first = clef_slice(a.first, d, 0, 1, 1);
+    if (!scale && a.anew && clef_numel(a.first) > 1)
+        a.first = clef_copy(a.first); /* prologues read what is dense, as a product is */
+    a.first = scaled(a.first, &a);
+    clef_tensor *sum = sum_over(clef_sub(scaled(x, &a), a.first), mask);
+    a.mean = clef_div_scalar(sum, (double)clef__reduced_count(clef_tensor_shape(x), mask));
+    return a;
 }
 
 /* The largest |x|, or 1 where that is 0: no square of x over it overflows.  No gradient goes through it, as it cancels. */
@@ -238,7 +267,8 @@ clef_tensor *clef_var(clef_tensor *x, const int *dims, int n, bool keep, int cor
     int64_t mask = dims_mask(x, "var", dims, n);
     if (mask < 0) return NULL;
     clef_dtype dtype = clef_tensor_dtype(clef__to_float(x));
-    clef_tensor *far = centred(clef__to_wide(x), mask), *top = scale_of(far, mask);
+    around a = around_mean(clef__to_wide(x), NULL, mask);
+    clef_tensor *top = scale_of(far_of(&a, a.mean), mask), *far = far_of(&a, top);
     clef_tensor *mean = clef_div_scalar(sum_over(clef_mul(far, clef_div(far, top)), mask), freedom(x, mask, correction));
     return clef_to(drop_dims(clef_mul(mean, top), mask, keep), dtype);
 }
@@ -277,9 +307,8 @@ clef_tensor *clef_norm(clef_tensor *x, double p, const int *dims, int n, bool ke
     return clef_to(drop_dims(y, mask, keep), dtype);
 }
 
-/* The square root of the sum of squares, finite wherever it is; its gradient at 0 is 0. */
-static clef_tensor *length(clef_tensor *x, int64_t mask) {
-    clef_tensor *top = scale_of(x, mask);
+/* The square root of the sum of squares, finite wherever it is; its gradient at 0 is 0.  top: scale_of x. */
+static clef_tensor *length(clef_tensor *x, clef_tensor *top, int64_t mask) {
     return clef_mul(top, root(sum_over(clef_square(clef_div(x, top)), mask)));
 }
 
@@ -295,7 +324,9 @@ clef_tensor *clef_std(clef_tensor *x, const int *dims, int n, bool keep, int cor
     if (mask < 0) return NULL;
     clef_tensor *wide = clef__to_wide(x);
     if (!wide) return NULL;
-    clef_tensor *room = room_for_sums(wide, mask), *far = length(centred(clef_mul(wide, room), mask), mask);
+    clef_tensor *room = room_for_sums(wide, mask);
+    around a = around_mean(wide, room, mask);
+    clef_tensor *top = scale_of(far_of(&a, a.mean), mask), *far = length(far_of(&a, top), top, mask);
     clef_tensor *deviation = clef_div(clef_div_scalar(far, sqrt(freedom(x, mask, correction))), room);
     return clef_to(drop_dims(deviation, mask, keep), clef_tensor_dtype(clef__to_float(x)));
 }
@@ -314,8 +345,8 @@ clef_tensor *clef_cosine_similarity(clef_tensor *a, clef_tensor *b, int dim, dou
     clef_tensor *x = clef_expand(clef__to_wide(a), both), *y = clef_expand(clef__to_wide(b), both);
     int64_t mask = dims_mask(x, "cosine_similarity", &dim, 1);
     if (mask < 0) return NULL;
-    x = clef_div(x, clef_maximum_scalar(length(x, mask), eps));
-    y = clef_div(y, clef_maximum_scalar(length(y, mask), eps));
+    x = clef_div(x, clef_maximum_scalar(length(x, scale_of(x, mask), mask), eps));
+    y = clef_div(y, clef_maximum_scalar(length(y, scale_of(y, mask), mask), eps));
     return clef_to(drop_dims(sum_over(clef_mul(x, y), mask), mask, false), dtype);
 }
 

@@ -906,15 +906,20 @@ static void counted(void) {
 static const uint64_t SEED = 0x123456789abcdef0u;
 static uint64_t drawn; /* counters, since the context was opened */
 
-static void random_numbers(void) {
-    for (int normal = 0; normal < 2; normal++, drawn += 251) {
-        float *want = zeros(1003);
-        for (int i = 0; i < 1003; i++) {
-            philox_block b = philox(SEED, drawn + (uint64_t)i / 4);
-            want[i] = normal ? philox_normal(b).v[i % 4] : philox_uniform(b.v[i % 4]);
-        }
-        expect(normal ? clef_randn(ctx, CLEF_SHAPE(1003)) : clef_rand(ctx, CLEF_SHAPE(1003)), want, 1003);
+static void random_floats(uint64_t first, bool normal) {
+    float *want = zeros(1003);
+    for (int i = 0; i < 1003; i++) {
+        philox_block b = philox(SEED, first + (uint64_t)i / 4);
+        want[i] = normal ? philox_normal(b).v[i % 4] : philox_uniform(b.v[i % 4]);
     }
+    expect(normal ? clef_randn(ctx, CLEF_SHAPE(1003)) : clef_rand(ctx, CLEF_SHAPE(1003)), want, 1003);
+}
+
+static void random_numbers(void) {
+    for (int normal = 0; normal < 2; normal++, drawn += 251) random_floats(drawn, normal);
+    clef_random_set(ctx, (clef_random_state){SEED, 0xfffffffdu}); /* whose lower half overflows on the way */
+    random_floats(0xfffffffdu, false);
+    clef_random_set(ctx, (clef_random_state){SEED, drawn});
 }
 
 #include "mutant_checks_order.h"

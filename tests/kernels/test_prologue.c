@@ -218,3 +218,19 @@ Test(prologue, none_without_fusing) {
     expect_launches(clef_sum(clef_square(x), NULL, 0, false), launches + 1, "every op by itself");
     unsetenv("CLEF_FUSE");
 }
+
+/* What two reductions read of a deviation each computes anew: its tensor would lie in memory. */
+Test(prologue, deviations_are_computed_where_they_are_read) {
+    clef_tensor *x = whole(CLEF_SHAPE(A, B, C), 1, CLEF_F32);
+    array v = from_device(x);
+    double mean = 0, squares = 0;
+    for (int i = 0; i < SIZE; i++) mean += v.v[i] / SIZE;
+    for (int i = 0; i < SIZE; i++) squares += (v.v[i] - mean) * (v.v[i] - mean);
+    free(v.v);
+    cr_expect_float_eq(clef_item(clef_std(x, NULL, 0, false, 1)), sqrt(squares / (SIZE - 1)), 1e-5);
+    cr_expect_float_eq(clef_item(clef_var(x, NULL, 0, false, 0)), squares / SIZE, 1e-5);
+    const char *text = plan_text(clef_std(x, NULL, 0, false, 1));
+    cr_expect(strstr(text, "mul + sub + sub + abs + max") && strstr(text, "mul + sub + sub + div + square + sum"), "%s", text);
+    text = plan_text(clef_var(x, (const int[]){2}, 1, false, 1));
+    cr_expect(strstr(text, "sub + sub + abs + max") && strstr(text, "sub + sub + div + mul + sum"), "%s", text);
+}

@@ -41,6 +41,26 @@ Test(random, device_equals_host) {
     clef_close(ctx);
 }
 
+/* Tensors that end within a vector, a block or before the first whole one; counters whose lower half overflows within a vector. */
+Test(random, ends_equal_host) {
+    const uint64_t seed = 99, first = 0xfffffff9u;
+    clef_context *ctx = open_seeded(seed);
+    for (int n = 1; n <= 81; n += test_small() ? 16 : 1) {
+        float u[81], z[81];
+        clef_random_set(ctx, (clef_random_state){seed, first});
+        clef_tensor *tu = clef_rand(ctx, CLEF_SHAPE(n));
+        clef_random_set(ctx, (clef_random_state){seed, first});
+        clef_tensor *tz = clef_randn(ctx, CLEF_SHAPE(n));
+        cr_assert(clef_read(tu, u, (size_t)n * 4) == CLEF_OK && clef_read(tz, z, (size_t)n * 4) == CLEF_OK, "%s", clef_error(ctx));
+        for (int i = 0; i < n; i++) {
+            philox_block b = philox(seed, first + (uint64_t)i / 4);
+            cr_expect(bits_of(u[i]) == bits_of(philox_uniform(b.v[i % 4])), "rand[%d] of %d is %a", i, n, (double)u[i]);
+            cr_expect(bits_of(z[i]) == bits_of(philox_normal(b).v[i % 4]), "randn[%d] of %d is %a", i, n, (double)z[i]);
+        }
+    }
+    clef_close(ctx);
+}
+
 /* Box and Muller's formula in double, at the ends of its range too. */
 Test(random, normal_is_accurate) {
     static const uint32_t words[] = {0,           1u << 8,     0xffffff00u, 0xfffffe00u, 0x80000000u,

@@ -436,7 +436,8 @@ static void write_inputs(writer *w) {
 /* An operand at index `at`; one that repeats has its index in 32 bits, in which a division is faster. */
 static void write_read(writer *w, const clef__pw_operand *x, int i) {
     const char *name = clef_dtype_name(x->dtype), *type = compute_type(x->dtype);
-    if (x->each) clef__text_add(&w->text, "(%s%s)(LOAD(%s, 1, p%d, o%d + (uint)at / each%d", type, w->suffix, name, i, i, i);
+    if (x->single) clef__text_add(&w->text, "(%s%s)(LOAD(%s, 1, p%d, o%d", type, w->suffix, name, i, i);
+    else if (x->each) clef__text_add(&w->text, "(%s%s)(LOAD(%s, 1, p%d, o%d + (uint)at / each%d", type, w->suffix, name, i, i, i);
     else clef__text_add(&w->text, "(LOAD(%s, %d, p%d, o%d + %sat", name, w->width, i, i, x->period ? "(uint)" : "");
     if (x->period) clef__text_add(&w->text, " %% period%d", i);
     clef__text_append(&w->text, "));\n");

@@ -72,7 +72,7 @@ static int64_t run_of(clef_shape shape, const int *order, int64_t mask) {
     return run;
 }
 
-/* Does the operand lie as the whole, or repeat so that it is one number or lies dense all along a run? */
+/* Does the operand lie as the whole, or is it one number, or does it repeat so that it is one or lies dense all along a run? */
 static bool can_be_read(clef__pw_operand *operand, clef_shape shape, const int *order, int64_t run) {
     const clef__operand *x = &operand->x;
     int64_t each = 1, period = 1, above = 1;
@@ -83,10 +83,11 @@ static bool can_be_read(clef__pw_operand *operand, clef_shape shape, const int *
         else if (stride == period && above == 1) period *= size;
         else return false;
     }
+    operand->single = each > 1 && period == 1;
+    if (operand->single || (each == 1 && above == 1)) return true;
     if (each > 1) operand->each = (int32_t)each;
     if (above > 1) operand->period = (int32_t)period;
-    bool whole = each == 1 && above == 1;
-    return whole || ((each > 1 ? each : period) % run == 0 && each * period * above <= INT32_MAX);
+    return (each > 1 ? each : period) % run == 0 && each * period * above <= INT32_MAX;
 }
 
 static bool can_read_all(clef__pointwise *p, const int *order, int64_t mask) {

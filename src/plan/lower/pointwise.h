@@ -15,6 +15,7 @@ typedef struct clef__pw_operand {
     double number;
     clef_dtype dtype;
     clef__operand x;      /* broadcast to the kernel's shape */
+    bool single;          /* of VALUE: the same number for all of its elements */
     int32_t each, period; /* of VALUE, whose element i is this one's i / each % period; 0: without that part */
 } clef__pw_operand;
 typedef struct clef__pw_step {
