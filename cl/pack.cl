@@ -170,7 +170,8 @@ KERNEL(pad, PAD_ARGS) {
     UNPACK(PAD_ARGS)
     int row = (int)get_global_id(0), height = h + before_h + after_h, width = w + before_w + after_w;
     if (row >= units) return;
-    int n = row / height, y = row % height - before_h;
+    int n = row / height;
+    int y = row % height - before_h;
     __global MEMORY(OUT) *to = to_base + to_offset + (long)row * width * c;
     int left = y >= 0 && y < h ? before_w * c : width * c, right = y >= 0 && y < h ? after_w * c : 0;
     for (int i = 0; i < left; i++) STORE(OUT, 1, to, i, (S)0);
