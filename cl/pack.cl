@@ -154,9 +154,14 @@ static int pad_turned(__global const MEMORY(IN) *from, long room, long pace, lon
                 LINES(TAKE_SECOND)
             }
             TRANSPOSE(a, b)
-#define GIVE_PIXEL(q)                                                                                    \
-    if (x + q < done) STORE(OUT, W, to, (x + q) * c + i, CAT(TURNED(a, b), q));
-            LINES(GIVE_PIXEL)
+#define GIVE_PIXEL(q) STORE(OUT, W, to, (x + q) * c + i, CAT(TURNED(a, b), q));
+#define GIVE_REST(q)                                                                                     \
+    if (x + q < done) GIVE_PIXEL(q)
+            if (x + W <= done) {
+                LINES(GIVE_PIXEL)
+            } else {
+                LINES(GIVE_REST)
+            }
         }
     }
     return done;

@@ -7,8 +7,6 @@ CLEF__ARGS(pad, PAD_ARGS)
 
 const int clef__channels_last[4] = {0, 2, 3, 1};
 
-enum { FEW_SQUARES = 4 /* fewer in a row, and what does not fill the last one counts */ };
-
 static bool is_padded(const int64_t before[2], const int64_t after[2]) { return before[0] || before[1] || after[0] || after[1]; }
 
 clef__image clef__image_of(clef__operand x) {
@@ -22,24 +20,12 @@ clef__image clef__image_of(clef__operand x) {
                          .sw = x.dim[1]};
 }
 
-/* Rows that follow one another are one where that fills squares of `lanes` pixels better, as long as there are work-items enough: how
-   many. */
-static int64_t rows_together(const clef__lowering *lw, const clef__operand *x, int64_t lanes) {
-    int64_t h = x->dim[2], w = x->dim[3], together = 1;
-    if (x->stride[2] != w * x->stride[3]) return 1;
-    for (int64_t r = 1; r <= h && together * w < FEW_SQUARES * lanes && together * w % lanes != 0; r++)
-        if (h % r == 0 && x->dim[0] * (h / r) >= clef__lower_items(lw, x->dim[0] * h, 1)) together = r;
-    return together;
-}
-
 /* to := x, [n, c, h, w] of any strides, with zeros around it. */
 static void pad(const clef__lowering *lw, clef__operand x, clef__operand to, const int64_t before[2], const int64_t after[2]) {
     bool whole_rows = clef__lower_profile(lw)->wide_items;
     int lanes = clef__lower_profile(lw)->vector; /* as products pack what they read: one program with that */
     if (lanes > 1 && (clef_dtype_size(x.dtype) == 8 || clef_dtype_size(to.dtype) == 8)) lanes /= 2;
-    int64_t rows = to.dim[0] * to.dim[1], elements = rows * to.dim[2] * to.dim[3], together = 1;
-    if (whole_rows && !is_padded(before, after)) together = rows_together(lw, &x, lanes);
-    rows /= together;
+    int64_t rows = to.dim[0] * to.dim[1], elements = rows * to.dim[2] * to.dim[3];
     clef__launch_begin(lw, "pack.cl", whole_rows ? "pad" : "pad_elements");
     clef__launch_derives(lw);
     clef__launch_define(lw, "W", "%d", lanes);
@@ -48,8 +34,8 @@ static void pad(const clef__lowering *lw, clef__operand x, clef__operand to, con
     /* clang-format off */
     pad_args args = {
         .from = x, .to = to, .units = whole_rows ? rows : elements,
-        .h = x.dim[2] / together, .w = x.dim[3] * together, .c = x.dim[1],
-        .sn = x.stride[0], .sh = x.stride[2] * together, .sw = x.stride[3], .sc = x.stride[1],
+        .h = x.dim[2], .w = x.dim[3], .c = x.dim[1],
+        .sn = x.stride[0], .sh = x.stride[2], .sw = x.stride[3], .sc = x.stride[1],
         .before_h = before[0], .after_h = after[0], .before_w = before[1], .after_w = after[1],
     };
     /* clang-format on */
@@ -57,12 +43,21 @@ static void pad(const clef__lowering *lw, clef__operand x, clef__operand to, con
     clef__launch_end_1d(lw, args.units);
 }
 
+/* Is a copy to channels-last one of squares in registers (generated.c), along whole images? */
+static bool transposes(const clef__lowering *lw, const clef__operand *x) {
+    const clef__profile *profile = clef__lower_profile(lw);
+    bool rows = x->stride[3] == 1 && x->stride[2] == x->dim[3];
+    return profile->wide_items && rows && x->dim[1] >= profile->vector && x->dim[2] * x->dim[3] >= profile->vector;
+}
+
 clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]) {
     clef__operand x = clef__lower_in(lw, i);
-    if (!is_padded(before, after) && x.dtype == type && clef__lower_is_dense(&x, clef__channels_last)) return clef__image_of(x);
+    bool as_is = x.dtype == type && !is_padded(before, after);
+    if (as_is && clef__lower_is_dense(&x, clef__channels_last)) return clef__image_of(x);
     int64_t n = x.dim[0], c = x.dim[1], h = x.dim[2] + before[0] + after[0], w = x.dim[3] + before[1] + after[1];
     clef__image image = {.data = x, .n = n, .c = c, .h = h, .w = w, .sn = c * h * w, .sh = c * w, .sw = c};
     if (n * c * h * w == 0) return image; /* nothing to read */
+    if (as_is && transposes(lw, &x)) return clef__image_of(clef__lower_in_dense(lw, i, clef__channels_last));
     clef__operand to = image.data = clef__lower_scratch(lw, type, CLEF_SHAPE(n, h, w, c));
     if (x.dim[2] * x.dim[3] == 0) { /* zeros all over */
         clef__lower_fill(lw, to, 0);

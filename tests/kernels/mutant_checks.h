@@ -225,7 +225,8 @@ static void images(void) {
 
 /* Images that are transposed by squares: the last ones of channels and of a row, zeros around, every second and third pixel. */
 static void channels_apart(void) {
-    check_convolution((convolution){2, 19, 4, 21, 6, 2, 3, {.stride = {1, 2}, .padding = {1, 1}}, {1, 1}, 5, 11}, true);
+    check_convolution(
+        (convolution){2, 19, 4, 21, 6, 2, 3, {.stride = {1, 2}, .padding = {1, 1}, .dilation = {1, 2}}, {1, 1}, 5, 10}, true);
     check_convolution((convolution){2, 37, 5, 37, 6, 1, 1, {.stride = {2, 2}}, {0, 0}, 3, 19}, true);
     check_convolution((convolution){2, 19, 5, 7, 6, 1, 1, {.stride = {3, 3}}, {0, 0}, 2, 3}, true);
 }

@@ -210,15 +210,15 @@ static void check_lying(geometry g, clef_dtype dtype, int window, int flipped) {
     clef_end_step(ctx);
 }
 
-/* A user's own images, whose channels lie apart: they are brought together by squares in registers, as many as a row fills; the last
+/* A user's own images, whose channels lie apart: they are brought together by squares in registers; the last
    one of the last row must not read what lies behind the image. */
 static void channels_apart(void) {
     check((geometry){2, 19, 5, 21, 6, 1, 1, OPTIONS(.stride = {2, 2})});
     if (few_kernels()) return;
-    check((geometry){2, 19, 4, 21, 6, 2, 3, OPTIONS(.padding = {1, 1}, .stride = {1, 2})});
+    check((geometry){2, 19, 4, 21, 6, 2, 3, OPTIONS(.padding = {1, 1}, .stride = {1, 2}, .dilation = {1, 2})});
     check_lying((geometry){2, 17, 3, 5, 4, 1, 1, OPTIONS(.groups = 1)}, CLEF_F32, 1, -1);
     if (test_small()) return;
-    for (int w = 1; w <= 67; w += 11) /* rows that are joined, or are not as they are long or h does not divide */
+    for (int w = 1; w <= 67; w += 11) /* copied as they are, or with rows of zeros */
         for (int h = 1; h <= 7; h += 3) check((geometry){3, 35, h, w, 3, 1, 1, OPTIONS(.padding = {h % 2, 0})});
     for (int s = 1; s <= 3; s++)
         for (int w = 30; w <= 34; w++) check((geometry){2, 16, 6, w, 5, 1, 1, OPTIONS(.stride = {4 - s, s})});
@@ -232,7 +232,7 @@ static void channels_apart(void) {
     for (int i = 0; i < 4; i++) {
         if (dtypes[i] == CLEF_F64 && !f64) continue;
         check_lying((geometry){2, 18, 6, 21, 4, 1, 1, OPTIONS(.stride = {1, 2})}, dtypes[i], 0, -1);
-        check_lying((geometry){2, 18, 6, 21, 4, 2, 3, OPTIONS(.padding = {1, 1})}, dtypes[i], 1, -1);
+        check_lying((geometry){2, 18, 6, 21, 4, 2, 3, OPTIONS(.padding = {1, 1}, .dilation = {1, 2})}, dtypes[i], 1, -1);
     }
 }
 
