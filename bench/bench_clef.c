@@ -32,7 +32,7 @@ static void gemm(const char *line) {
     answer(&j);
 }
 
-/* ---- convolution: dir = forward, data or weight ---- */
+/* ---- convolution: dir = forward, data or weight; nchw=1: images and filters lie as a user's own do, not channels-last ---- */
 
 static clef_tensor *run_conv(const job *j, clef_tensor *const *x) {
     char dir[16] = "forward";
@@ -75,7 +75,7 @@ static void conv(const char *line) {
     clef_shape shape[] = {CLEF_SHAPE(n, c, h, w), CLEF_SHAPE(o, c / groups, kh, kw),
                           CLEF_SHAPE(n, o, (h + 2 * pad - kh) / stride + 1, (w + 2 * pad - kw) / stride + 1)};
     make_inputs(&j, 3, shape);
-    put_channels_last(&j);
+    if (number(line, "nchw", 0) == 0) put_channels_last(&j);
     answer(&j);
 }
 

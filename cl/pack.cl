@@ -130,28 +130,72 @@ KERNEL(finish, FINISH_ARGS) {
     }
 }
 
+/* Pixels of a row, a `pace` of 1 or 2 apart, by squares of W pixels and W channels, of which there are as many or more.  The last
+   channels are put twice where they fill no square.  What a square reads behind the row goes nowhere; where so much lies beyond `room`,
+   the last pixels are left.  Returns how many are done. */
+#if W > 1
+static int pad_turned(__global const MEMORY(IN) *from, long room, long pace, long sc, __global MEMORY(OUT) *to, int w, int c) {
+    int done = (w + W - 1) / W * W;
+    if ((c - 1) * sc + (done - 1) * pace < room) done = w;
+    else done = w / W * W;
+    PLAIN_LOOP
+    for (int i = 0; i < c; i += W) {
+        i = min(i, c - W);
+        PLAIN_LOOP
+        for (int x = 0; x < done; x += W) {
+            __global const MEMORY(IN) *square = from + i * sc + x * pace;
+#define HOLD(q) V a##q, b##q;
+            LINES(HOLD)
+            if (pace == 1) {
+#define TAKE_NEXT(q) a##q = LOAD(IN, W, square, q * sc);
+                LINES(TAKE_NEXT)
+            } else { /* the second vector ends in the last of these pixels, so that nothing behind it is read */
+#define TAKE_SECOND(q) a##q.lo = LOAD(IN, W, square, q * sc).even, a##q.hi = LOAD(IN, W, square, q * sc + W - 1).odd;
+                LINES(TAKE_SECOND)
+            }
+            TRANSPOSE(a, b)
+#define GIVE_PIXEL(q) STORE(OUT, W, to, (x + q) * c + i, CAT(TURNED(a, b), q));
+#define GIVE_REST(q)                                                                                     \
+    if (x + q < done) GIVE_PIXEL(q)
+            if (x + W <= done) {
+                LINES(GIVE_PIXEL)
+            } else {
+                LINES(GIVE_REST)
+            }
+        }
+    }
+    return done;
+}
+#else
+#define pad_turned(from, room, pace, sc, to, w, c) 0
+#endif
+
 /* An image of any strides into a dense one, [n][h + pads][w + pads][c], with zeros around it; a work-item fills one row. */
 KERNEL(pad, PAD_ARGS) {
     UNPACK(PAD_ARGS)
     int row = (int)get_global_id(0), height = h + before_h + after_h, width = w + before_w + after_w;
     if (row >= units) return;
+    int n = row / height;
     int y = row % height - before_h;
     __global MEMORY(OUT) *to = to_base + to_offset + (long)row * width * c;
     int left = y >= 0 && y < h ? before_w * c : width * c, right = y >= 0 && y < h ? after_w * c : 0;
     for (int i = 0; i < left; i++) STORE(OUT, 1, to, i, (S)0);
     for (int i = 0; i < right; i++) STORE(OUT, 1, to, width * c - right + i, (S)0);
     if (y < 0 || y >= h) return;
-    __global const MEMORY(IN) *from = from_base + from_offset + row / height * sn + y * sh;
+    __global const MEMORY(IN) *from = from_base + from_offset + n * sn + y * sh;
     to += left;
     if (sc == 1) {
         PLAIN_LOOP
         for (int x = 0; x < w; x++)
             for (int i = 0; i < c; i++) STORE(OUT, 1, to, x * c + i, LOAD(IN, 1, from, x * sw + i));
     } else {
+        long room = (units / height - 1 - n) * sn + (h - 1 - y) * sh + (w - 1) * sw + (c - 1) * sc + 1; /* of the image, from here on */
+        bool onward = sn >= 0 && sh >= 0 && sc >= 0;
+        int done = c >= W && (sw == 1 || sw == 2) ? pad_turned(from, onward ? room : 0, sw, sc, to, w, c) : 0;
         PLAIN_LOOP
         for (int i = 0; i < c; i++) {
             PLAIN_LOOP
-            for (int x = 0; x < w; x++) STORE(OUT, 1, to, x * c + i, LOAD(IN, 1, from, x * sw + i * sc));
+            for (int x = done; x < w; x++) STORE(OUT, 1, to, x * c + i, LOAD(IN, 1, from, x * sw + i * sc));
         }
     }
 }

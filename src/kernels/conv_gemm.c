@@ -17,10 +17,22 @@ typedef clef__conv geometry;
 
 static const geometry *geometry_of(const clef__lowering *lw) { return clef__lower_node(lw)->attributes; }
 
+/* The image that products read, and the pace of its pixels from one result to the next.  One tap reads no others, so that only these are
+   copied where it takes a copy. */
+static clef__image image_read(const clef__lowering *lw, clef_dtype dtype, const int64_t results[2], int64_t pace[2]) {
+    const geometry *a = geometry_of(lw);
+    clef_dtype type = clef__gemm_a_type(lw, dtype);
+    bool sampled = a->stride[0] * a->stride[1] > 1;
+    for (int d = 0; d < 2; d++) sampled = sampled && a->kernel[d] == 1 && a->before[d] == 0 && a->after[d] == 0;
+    for (int d = 0; d < 2; d++) pace[d] = sampled ? 1 : a->stride[d];
+    return sampled ? clef__image_sampled(lw, 0, type, a->stride, results) : clef__image_padded(lw, 0, type, a->before, a->after);
+}
+
 static void conv_gemm_forward(const clef__lowering *lw) {
     const geometry *a = geometry_of(lw);
     clef__operand w = clef__lower_in(lw, 1);
-    clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, w.dtype), a->before, a->after);
+    int64_t pace[2];
+    clef__image x = image_read(lw, w.dtype, &clef__lower_node(lw)->out->shape.dim[2], pace);
     clef__image y = clef__image_of(clef__lower_out(lw, clef__channels_last));
     clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y.data);
     int64_t filters = y.c / a->groups, channels = x.c / a->groups;
@@ -29,7 +41,7 @@ static void conv_gemm_forward(const clef__lowering *lw) {
     clef__gemm g = {
         .m = {y.n, y.h, y.w}, .k = {w.dim[2], w.dim[3], channels}, .z = {1, a->groups}, .n = filters,
         .a = x.data, .b = w, .c = y.data,
-        .a_m = {x.sn, a->stride[0] * x.sh, a->stride[1] * x.sw}, .a_k = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1},
+        .a_m = {x.sn, pace[0] * x.sh, pace[1] * x.sw}, .a_k = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1},
         .a_z = {0, channels},
         .b_k = {w.stride[2], w.stride[3], w.stride[1]}, .b_n = w.stride[0], .b_z = {0, filters * w.stride[0]},
         .c_m = {y.sn, y.sh, y.sw}, .c_n = 1, .c_z = {0, filters}, .overlapping = w.dim[2] * w.dim[3] > 1,
@@ -51,14 +63,15 @@ static bool taps_overlap(int64_t taps, int64_t channels, int64_t filters, int64_
 static void conv_gemm_weight(const clef__lowering *lw) {
     const geometry *a = geometry_of(lw);
     clef__operand dy = clef__lower_in(lw, 1), dw = clef__lower_out(lw, clef__filters_last);
-    clef__image x = clef__image_padded(lw, 0, clef__gemm_a_type(lw, dy.dtype), a->before, a->after);
+    int64_t pace[2];
+    clef__image x = image_read(lw, dy.dtype, &dy.dim[2], pace);
     int64_t filters = dw.dim[0] / a->groups, channels = dw.dim[1];
     bool overlaps = taps_overlap(dw.dim[2] * dw.dim[3], channels, filters, dy.dim[0] * dy.dim[2] * dy.dim[3]);
     /* clang-format off */
     clef__gemm g = {
         .m = {dw.dim[2], dw.dim[3], channels}, .k = {dy.dim[0], dy.dim[2], dy.dim[3]}, .z = {1, a->groups}, .n = filters,
         .a = x.data, .b = dy, .c = dw,
-        .a_m = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1}, .a_k = {x.sn, a->stride[0] * x.sh, a->stride[1] * x.sw},
+        .a_m = {a->dilation[0] * x.sh, a->dilation[1] * x.sw, 1}, .a_k = {x.sn, pace[0] * x.sh, pace[1] * x.sw},
         .a_z = {0, channels},
         .b_k = {dy.stride[0], dy.stride[2], dy.stride[3]}, .b_n = dy.stride[1], .b_z = {0, filters * dy.stride[1]},
         .c_m = {dw.stride[2], dw.stride[3], dw.stride[1]}, .c_n = dw.stride[0], .c_z = {0, filters * dw.stride[0]},

@@ -18,4 +18,6 @@ clef__image clef__image_of(clef__operand x);
 clef__image clef__image_in(const clef__lowering *lw, int i);
 /* Input i as an image of dtype `type` with zeros around it (h, w); without a copy where it lies so already. */
 clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]);
+/* Every stride-th pixel of input i (h, w), `size` of them, as an image of dtype `type`; without a copy where its channels lie so already. */
+clef__image clef__image_sampled(const clef__lowering *lw, int i, clef_dtype type, const int64_t stride[2], const int64_t size[2]);
 #endif

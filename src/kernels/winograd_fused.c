@@ -24,9 +24,10 @@ enum {
     SUM_TILES = 48        /* tiles of a block of the gradient by the filters */
 };
 
-/* Fractions of the peak; and how many times as long as one of a product an addition of the transformations takes, and a byte
-   that goes to one of many places as one that goes behind another. */
-static const double EFFICIENCY = 0.7, WEIGHT_EFFICIENCY = 0.5, TRANSFORMS = 4, SCATTERED = 6;
+/* Fractions of the peak, by the filters with small tiles and large ones; how many times as long as one of a product an addition of
+   the transformations takes; and a byte of filters that is gathered, or goes to one of many places, as one that lies behind another. */
+static const double EFFICIENCY = 0.7, WEIGHT_EFFICIENCY = 0.5, LARGE_WEIGHT_EFFICIENCY = 0.4, TRANSFORMS = 4, GATHERED = 12,
+                    SCATTERED = 2.5;
 
 static int64_t lanes_of(const clef__lowering *lw) { return clef__lower_profile(lw)->vector; }
 static int64_t panel_of(const clef__lowering *lw) { return lanes_of(lw) * clef__lower_profile(lw)->tile_vectors; }
@@ -221,7 +222,7 @@ static double cost(const clef__lowering *lw, int64_t tile) {
                        .efficiency = EFFICIENCY,
                        .bytes = sizeof(float) * ((double)clef_shape_numel(node->input[0]->shape) + (double)clef_shape_numel(y)),
                        .groups = blocks};
-    return clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * c * panels * (9 + n.places) * SCATTERED}) +
+    return clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * c * panels * (9 * GATHERED + n.places * SCATTERED)}) +
            clef__launch_seconds(lw, &work);
 }
 
@@ -234,7 +235,7 @@ static double weight_cost(const clef__lowering *lw, int64_t tile) {
     clef__winograd_counts n = clef__count_winograd(tile);
     double units = clef__lower_device(lw)->compute_units * clef__lower_profile(lw)->items_per_unit;
     clef__work work = {.flops = tiles * c * o * (2 * n.places * RUN * RUN + (n.image + n.result) * RUN * TRANSFORMS),
-                       .efficiency = WEIGHT_EFFICIENCY,
+                       .efficiency = tile == 2 ? WEIGHT_EFFICIENCY : LARGE_WEIGHT_EFFICIENCY,
                        .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)),
                        .groups = c * o * blocks};
     double sums = fmax(fmin(units / (c * o), blocks), 1) * n.places + 9;

@@ -107,23 +107,11 @@ static void end(const clef__lowering *lw, const geometry *a, const clef__image i
     clef__launch_end_1d(lw, clef__ceil_div(pixels, run));
 }
 
-/* Is it a transposition of squares in registers (generated.c) to bring channels innermost? */
-static bool transposes(const clef__lowering *lw, const clef__operand *x) {
-    const clef__profile *profile = clef__lower_profile(lw);
-    bool rows = x->stride[3] == 1 && x->stride[2] == x->dim[3];
-    return profile->wide_items && rows && x->dim[1] >= profile->vector && x->dim[2] * x->dim[3] >= profile->vector;
-}
-
-static clef__image image_in(const clef__lowering *lw, int i) {
-    clef__operand x = clef__lower_in(lw, i);
-    return transposes(lw, &x) ? clef__image_of(clef__lower_in_dense(lw, i, clef__channels_last)) : clef__image_in(lw, i);
-}
-
 static void lower_with(const clef__lowering *lw, const char *kernel, bool pick) {
     const clef__node *node = clef__lower_node(lw);
     const geometry *a = node->attributes;
     clef__image in[2] = {0}, y;
-    for (int i = 0; i < node->n_inputs; i++) in[i] = image_in(lw, i);
+    for (int i = 0; i < node->n_inputs; i++) in[i] = clef__image_in(lw, i);
     y = clef__image_of(clef__lower_out(lw, clef__channels_last));
     begin_pool(lw, kernel, a, node->out->dtype, y.c);
     if (pick) clef__launch_define(lw, "PICK", "1");
@@ -140,7 +128,7 @@ static bool tiles(const geometry *a) {
 static void lower_max_tiles(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
     const geometry *a = node->attributes;
-    clef__image x = image_in(lw, 0), g = image_in(lw, 1);
+    clef__image x = clef__image_in(lw, 0), g = clef__image_in(lw, 1);
     clef__operand dx = clef__lower_out(lw, clef__channels_last);
     begin_pool(lw, "max_pool_backward_tiles", a, node->out->dtype, x.c);
     end(lw, a, (clef__image[]){x, g}, dx, &g);

@@ -223,6 +223,14 @@ static void images(void) {
     check_convolution((convolution){2, 5, 6, 7, 6, 4, 4, {.stride = {2, 2}, .same = true}, {1, 1}, 3, 4}, true);
 }
 
+/* Images that are transposed by squares: the last ones of channels and of a row, zeros around, every second and third pixel. */
+static void channels_apart(void) {
+    check_convolution(
+        (convolution){2, 19, 4, 21, 6, 2, 3, {.stride = {1, 2}, .padding = {1, 1}, .dilation = {1, 2}}, {1, 1}, 5, 10}, true);
+    check_convolution((convolution){2, 37, 5, 37, 6, 1, 1, {.stride = {2, 2}}, {0, 0}, 3, 19}, true);
+    check_convolution((convolution){2, 19, 5, 7, 6, 1, 1, {.stride = {3, 3}}, {0, 0}, 2, 3}, true);
+}
+
 /* 3×3 of stride 1 over enough tiles of 2×2 pixels: odd sizes, an odd number of tiles, more channels than a run holds, a panel of
    filters that is not full. */
 static void threes(void) {
@@ -1094,7 +1102,7 @@ static void members_agree(void) {
     X(softmax_team_columns) X(softmax_team_splits) X(gru_together) X(lstm_products) X(gru_products)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
-    X(tiles) X(transposed) X(few_columns) X(few_lines) X(batches) X(blocks) X(splits) X(images) X(threes) X(fours) X(far_threes) X(few_channels) \
+    X(tiles) X(transposed) X(few_columns) X(few_lines) X(batches) X(blocks) X(splits) X(images) X(channels_apart) X(threes) X(fours) X(far_threes) X(few_channels) \
     X(channel_rows) X(passes) X(image_splits) X(few_taps) X(one_channel) X(groups_of_few) X(grouped_epilogues) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices) X(powers)      \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \

@@ -205,6 +205,53 @@ static void layers_of_residual_networks(void) {
     check((geometry){2, 130, 4, 4, 66, 3, 3, OPTIONS(.padding = {1, 1})});
 }
 
+/* Values [n,c,h,w] as they lie in memory: as they are told, in a window on more of them, or from the last to the first along dim. */
+static clef_tensor *lying(const array *a, clef_dtype dtype, int window, int flipped) {
+    clef_tensor *t = to_device(ctx, *a, dtype);
+    if (flipped >= 0) t = clef_flip(clef_copy(clef_flip(t, flipped)), flipped);
+    if (!window) return t;
+    int64_t around[4] = {1, 2, 3, 1}, none[4] = {0};
+    t = clef_keep(clef_pad(t, around, window == 1 ? none : around, 99));
+    cr_assert(clef_eval(t) == CLEF_OK, "%s", clef_error(ctx));
+    for (int d = 0; d < 4; d++) t = clef_slice(t, d, around[d], around[d] + a->shape.dim[d], 1);
+    return t;
+}
+
+static void check_lying(geometry g, clef_dtype dtype, int window, int flipped) {
+    arrays a = make(g, true, dtype == CLEF_BF16 ? 1 : 4);
+    clef_tensor *y = clef_conv2d(lying(&a.x, dtype, window, flipped), to_device(ctx, a.w, dtype), CLEF_NONE, &g.options);
+    array want = swept(g, a, FORWARD, false);
+    expect_equal(y, want, describe(g));
+    free(want.v), free(a.x.v), free(a.w.v), free(a.g.v);
+    clef_end_step(ctx);
+}
+
+/* A user's own images, whose channels lie apart: they are brought together by squares in registers; the last
+   one of the last row must not read what lies behind the image. */
+static void channels_apart(void) {
+    check((geometry){2, 19, 5, 21, 6, 1, 1, OPTIONS(.stride = {2, 2})});
+    if (few_kernels()) return;
+    check((geometry){2, 19, 4, 21, 6, 2, 3, OPTIONS(.padding = {1, 1}, .stride = {1, 2}, .dilation = {1, 2})});
+    check_lying((geometry){2, 17, 3, 5, 4, 1, 1, OPTIONS(.groups = 1)}, CLEF_F32, 1, -1);
+    if (test_small()) return;
+    for (int w = 1; w <= 67; w += 11) /* copied as they are, or with rows of zeros */
+        for (int h = 1; h <= 7; h += 3) check((geometry){3, 35, h, w, 3, 1, 1, OPTIONS(.padding = {h % 2, 0})});
+    for (int s = 1; s <= 3; s++)
+        for (int w = 30; w <= 34; w++) check((geometry){2, 16, 6, w, 5, 1, 1, OPTIONS(.stride = {4 - s, s})});
+    for (int window = 0; window <= 2; window++)
+        for (int flipped = -1; flipped < 4; flipped++)
+            check_lying((geometry){2, 18, 6, 20, 4, 1, 1, OPTIONS(.stride = {2, 1 + window % 2}, .padding = {flipped == 0, 0})},
+                        CLEF_F32, window, flipped);
+    static const clef_dtype dtypes[] = {CLEF_F16, CLEF_BF16, CLEF_F64, CLEF_I32};
+    clef_device_info info;
+    bool f64 = clef_context_device(ctx, 0, &info) && info.f64;
+    for (int i = 0; i < 4; i++) {
+        if (dtypes[i] == CLEF_F64 && !f64) continue;
+        check_lying((geometry){2, 18, 6, 21, 4, 1, 1, OPTIONS(.stride = {1, 2})}, dtypes[i], 0, -1);
+        check_lying((geometry){2, 18, 6, 21, 4, 2, 3, OPTIONS(.padding = {1, 1}, .dilation = {1, 2})}, dtypes[i], 1, -1);
+    }
+}
+
 /* In one context, as their kernels are much the same. */
 Test(conv2d, geometries) {
     plain_images();
@@ -213,6 +260,7 @@ Test(conv2d, geometries) {
     groups();
     same_size();
     layers_of_residual_networks();
+    channels_apart();
 }
 
 /* From now on this way is taken wherever it applies, whether or not it pays on this device. */
