@@ -1,6 +1,6 @@
 /* winograd_fused.c — strategies for 3×3 convolutions of stride 1 by fewer multiplications (cl/winograd_fused.cl), on devices where
    one work-item owns a long run and a cache of its own: winograd_fused with tiles of 2×2 results, winograd_fours with tiles of 4×4,
-   whose sums are less exact (some ten times the error). */
+   whose sums are less exact. */
 #include "kernels/args.h"
 #include "kernels/conv.h"
 #include "kernels/gemm.h"
