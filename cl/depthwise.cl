@@ -52,6 +52,7 @@
 #include "args.h"
 #include "depthwise.args"
 #include "registers.h"
+#include "inside.h"
 #define RESULT DT
 #include "epilogue.h"
 
@@ -70,10 +71,6 @@
 #define FMA(x, y, z) CAT(FMA_, DT)(x, y, z)
 
 #define PIXELS(X) CAT(ROWS_, P)(X)
-
-/* Of at + i·step for i < count: the first i with a place in [0, size), and one past the last. */
-static int first_inside(int at, int step, int count) { return at >= 0 ? 0 : min((step - 1 - at) / step, count); }
-static int end_inside(int at, int step, int count, int size) { return at >= size ? 0 : min((size - 1 - at) / step + 1, count); }
 
 /* One direction: what is read, what is made, and the convolution's attributes. */
 typedef struct { int in, out, taps, stride, dilation, before; } axis;

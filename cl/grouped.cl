@@ -49,6 +49,7 @@
 #include "args.h"
 #include "grouped.args"
 #include "registers.h"
+#include "inside.h"
 #define RESULT DT
 #include "epilogue.h"
 
@@ -107,10 +108,6 @@ static void clear(__global float *to, int count) {
     PLAIN_LOOP
     for (; i < count; i++) to[i] = 0;
 }
-
-/* Of rows top, top + dilation, …: the first inside the image, and one past the last. */
-static int first_inside(int top, int dilation, int taps) { return top >= 0 ? 0 : min((dilation - 1 - top) / dilation, taps); }
-static int end_inside(int top, int dilation, int taps, int size) { return top >= size ? 0 : min((size - 1 - top) / dilation + 1, taps); }
 
 /* The filters of `count` results from `first` on. */
 static void gather_filters(__global const M *w, int first, int count, int taps_h, long wy, long wx, long wc, long wn, long wg,

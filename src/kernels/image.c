@@ -7,8 +7,6 @@ CLEF__ARGS(pad, PAD_ARGS)
 
 const int clef__channels_last[4] = {0, 2, 3, 1};
 
-static bool is_padded(const int64_t before[2], const int64_t after[2]) { return before[0] || before[1] || after[0] || after[1]; }
-
 clef__image clef__image_of(clef__operand x) {
     return (clef__image){.data = x,
                          .n = x.dim[0],
@@ -52,7 +50,7 @@ static bool transposes(const clef__lowering *lw, const clef__operand *x) {
 
 clef__image clef__image_padded(const clef__lowering *lw, int i, clef_dtype type, const int64_t before[2], const int64_t after[2]) {
     clef__operand x = clef__lower_in(lw, i);
-    bool as_is = x.dtype == type && !is_padded(before, after);
+    bool as_is = x.dtype == type && !(before[0] || before[1] || after[0] || after[1]);
     if (as_is && clef__lower_is_dense(&x, clef__channels_last)) return clef__image_of(x);
     int64_t n = x.dim[0], c = x.dim[1], h = x.dim[2] + before[0] + after[0], w = x.dim[3] + before[1] + after[1];
     clef__image image = {.data = x, .n = n, .c = c, .h = h, .w = w, .sn = c * h * w, .sh = c * w, .sw = c};
