@@ -43,7 +43,7 @@ def time_calls(run, inputs, calls):
         wait()
         begin = time.perf_counter()
         for i in range(calls):
-            run(*inputs[i % len(inputs)])
+            result = run(*inputs[i % len(inputs)])
         wait()
         return (time.perf_counter() - begin) / calls
 

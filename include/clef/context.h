@@ -3,6 +3,7 @@
    Environment, each read at clef_open and weaker than the option of the same meaning:
      CLEF_DEVICE        which device (see clef_options.device)
      CLEF_THREADS       how many compute units of a CPU to use (see clef_options.threads)
+     CLEF_AFFINITY      0: threads of a CPU's driver are not bound to cores (see clef_options.no_affinity)
      CLEF_CACHE         0: no disk cache; force: save every program, also where the driver keeps them itself
      CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
      CLEF_IDLE_PROGRAMS how many compiled programs stay in memory though nothing uses them (see clef_options.idle_programs)
@@ -106,6 +107,10 @@ typedef struct clef_options {
                              what would run.  CLEF_INVALID, with all keys in the line, for another word */
     const char *matmul_precision; /* "highest" or "high", as clef_set_matmul_precision sets it; NULL: $CLEF_MATMUL_PRECISION, else
                                      "highest".  CLEF_INVALID for another word */
+    bool
+        no_affinity; /* the system puts a CPU's threads on cores as it likes (also CLEF_AFFINITY=0).  Else, where the driver is known to
+                         allow it, each is bound to a core when the first context of the process opens the whole CPU, if the process may
+                         run on all its compute units: threads that sleep between bursts of work do not wake up on one core then */
     int idle_programs; /* so many compiled programs stay in memory though no plan uses them any more, those that were used last; one that
                           is released is loaded again, or compiled, when it is needed.  A context keeps up to 128 plans, those that ran
                           last, and a plan its programs.  0: $CLEF_IDLE_PROGRAMS, else 256; below 0: none.  Of contexts that share

@@ -67,6 +67,8 @@ clef_context *clef__context_new(const clef_options *options) {
     ctx->sum_units = (uint32_t)options->sum_units;
     if (options->plan_for) snprintf(ctx->plan_for, sizeof ctx->plan_for, "%s", options->plan_for);
     ctx->no_tuning = options->no_tuning || options->plan_for || (tuning && strcmp(tuning, "0") == 0);
+    const char *affinity = clef__env("CLEF_AFFINITY");
+    ctx->no_affinity = options->no_affinity || (affinity && strcmp(affinity, "0") == 0);
     clef__cache_open(ctx, options->cache_dir);
     return clef__trace_open(ctx) == CLEF_OK ? ctx : clef__context_abandon(ctx);
 }

@@ -180,7 +180,9 @@ static bool make_context(opening *o, int first) {
 
 static bool open_device(const opening *o, chosen *c) {
     clef__device *d = clef__device_open(c->ctx, &c->found, c->context, NULL, c->profile, o->number);
-    return d && clef__programs_open(d, o->shares);
+    if (!d || !clef__programs_open(d, o->shares)) return false;
+    clef__cores_bind(d);
+    return true;
 }
 
 /* ---- all or none ---- */

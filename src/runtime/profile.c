@@ -68,11 +68,11 @@ clef__driver clef__driver_of(const clef_device_info *info) {
         const char *platform, *type;
         clef__driver driver;
     } drivers[] = {
-#define DRIVER(platform, type, caches, large_pages, declares) {platform, type, {caches, large_pages, declares}},
+#define DRIVER(platform, type, caches, large_pages, gathers, declares) {platform, type, {caches, large_pages, gathers, declares}},
 #include "drivers.def"
 #undef DRIVER
     };
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++)
         if (strcmp(info->platform, drivers[i].platform) == 0 && strcmp(info->type, drivers[i].type) == 0) return drivers[i].driver;
-    return (clef__driver){false, false, ""};
+    return (clef__driver){.declares = ""};
 }

@@ -78,9 +78,14 @@ void clef__profile_names(char *text, size_t size);
 typedef struct clef__driver {
     bool caches;          /* it keeps compiled kernels itself, and binaries are dear to fetch */
     bool large_pages;     /* it may be given memory to compute in */
+    bool gathers;         /* native kernels, one for each compute unit, run at the same time in all threads that it has */
     const char *declares; /* the option with which Clef's programs declare OpenCL's functions themselves, and a space, or nothing */
 } clef__driver;
 clef__driver clef__driver_of(const clef_device_info *info);
+
+/* ---- cores (cores.c) ---- */
+/* Binds each thread of a CPU's driver to a core, where all that is known of the two allows it. */
+void clef__cores_bind(clef__device *device);
 
 /* ---- memory (buffer.c) ---- */
 enum { CLEF__POOL_CLASSES = 64 * 8 };
@@ -437,7 +442,7 @@ struct clef_context {
     uint32_t sum_units; /* 0: each device's own */
     char plan_for[16];  /* a key of cl/devices.def; "": none */
     int idle_programs;  /* see clef_options */
-    bool no_tuning, tuning_loaded;
+    bool no_tuning, tuning_loaded, no_affinity;
     clef__tuning tuning;
     clef__blas blas;
     clef__trace *trace;

@@ -1,0 +1,91 @@
+/* cores.c — the threads of a CPU's driver, each on a core of its own.
+
+   A driver's threads sleep between bursts of work.  When they wake up together the system may put two on one core, where they take turns
+   for tens of milliseconds, until it moves one: work that comes now and then has part of the machine.  Libraries whose caller is one
+   of the threads do not know this.  So each thread is bound to a core, once in a process, when the first context opens the device:
+   as many native kernels as it has compute units wait for each other, which takes a thread for each, and then each binds its own.
+
+   Only where they are the only threads for those cores: the whole device is opened, and the process may run on as many cores
+   as it has compute units.  Parts of a CPU that several processes share would meet on the same cores. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* CPU_SET */
+#endif
+#include "runtime/runtime_internal.h"
+#include <string.h>
+
+#if defined(__linux__)
+#include <sched.h>
+
+/* What the native kernels of one device have in common. */
+typedef struct meeting {
+    int threads;
+    atomic_int came, bound;
+    atomic_bool off; /* not all will come */
+    cpu_set_t allowed;
+} meeting;
+
+static const double PATIENCE = 0.1; /* seconds that one waits for the others: other programs may have the cores */
+
+static int nth_core(const cpu_set_t *allowed, int n) {
+    int core = 0;
+    while (!CPU_ISSET(core, allowed) || n-- > 0) core++;
+    return core;
+}
+
+static void CL_CALLBACK come(void *argument) {
+    meeting *m = *(meeting **)argument;
+    int number = atomic_fetch_add(&m->came, 1);
+    for (double end = clef__now() + PATIENCE; atomic_load(&m->came) < m->threads; sched_yield())
+        if (clef__now() > end) atomic_store(&m->off, true);
+        else if (atomic_load(&m->off)) return;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(nth_core(&m->allowed, number), &own);
+    if (sched_setaffinity(0, sizeof own, &own) == 0) atomic_fetch_add(&m->bound, 1);
+}
+
+/* Calls `come` in as many threads of the driver at the same time. */
+static bool gather(clef__device *d, meeting *m) {
+    cl_int code = CL_SUCCESS;
+    cl_command_queue queue = clCreateCommandQueue(d->context, d->id, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &code);
+    if (!queue) return false;
+    for (int i = 0; i < m->threads && code == CL_SUCCESS; i++)
+        code = clEnqueueNativeKernel(queue, come, (void *)&m, sizeof m, 0, NULL, NULL, 0, NULL, NULL);
+    if (code != CL_SUCCESS) atomic_store(&m->off, true);
+    clFinish(queue);
+    clReleaseCommandQueue(queue);
+    return atomic_load(&m->bound) == m->threads;
+}
+
+static bool has_native_kernels(cl_device_id id) {
+    cl_device_exec_capabilities can = 0;
+    return clGetDeviceInfo(id, CL_DEVICE_EXECUTION_CAPABILITIES, sizeof can, &can, NULL) == CL_SUCCESS &&
+           can & CL_EXEC_NATIVE_KERNEL;
+}
+
+/* Nobody did it before in this process. */
+static bool is_first(cl_device_id id) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static cl_device_id done[CLEF__MAX_DEVICES];
+    static int n;
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < n && done[i] != id) i++;
+    bool first = i == n && n < CLEF__MAX_DEVICES;
+    if (first) done[n++] = id;
+    pthread_mutex_unlock(&lock);
+    return first;
+}
+
+void clef__cores_bind(clef__device *d) {
+    meeting m = {.threads = (int)d->info.compute_units};
+    if (!clef__driver_of(&d->info).gathers || d->divided || d->ctx->no_affinity || m.threads < 2) return;
+    if (sched_getaffinity(0, sizeof m.allowed, &m.allowed) != 0 || CPU_COUNT(&m.allowed) != m.threads) return;
+    if (!has_native_kernels(d->id) || !is_first(d->id)) return;
+    bool bound = gather(d, &m);
+    clef__log_line(d->ctx, CLEF_LOG_DEBUG, "open: the %d threads of %s %s", m.threads, d->info.name,
+                   bound ? "have a core each" : "are where the system puts them");
+}
+#else
+void clef__cores_bind(clef__device *d) { (void)d; }
+#endif
