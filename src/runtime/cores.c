@@ -11,7 +11,7 @@
 #define _GNU_SOURCE /* CPU_SET */
 #endif
 #include "runtime/runtime_internal.h"
-#include <string.h>
+#include <limits.h>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -19,12 +19,12 @@
 /* What the native kernels of one device have in common. */
 typedef struct meeting {
     int threads;
-    atomic_int came, bound;
-    atomic_bool off; /* not all will come */
+    atomic_int came, bound; /* came below 0: it is off, as not all came in time */
     cpu_set_t allowed;
 } meeting;
 
-static const double PATIENCE = 0.1; /* seconds that one waits for the others: other programs may have the cores */
+enum { OFF = INT_MIN / 2 };
+static const double PATIENCE = 0.1; /* seconds that one waits for the others: other work may have the threads or the cores */
 
 static int nth_core(const cpu_set_t *allowed, int n) {
     int core = 0;
@@ -32,12 +32,19 @@ static int nth_core(const cpu_set_t *allowed, int n) {
     return core;
 }
 
+/* Have all come?  Either each is told so or none. */
+static bool all_here(meeting *m) {
+    for (double end = clef__now() + PATIENCE;; sched_yield()) {
+        int came = atomic_load(&m->came);
+        if (came == m->threads) return true;
+        if (came < 0 || (clef__now() > end && atomic_compare_exchange_strong(&m->came, &came, OFF))) return false;
+    }
+}
+
 static void CL_CALLBACK come(void *argument) {
     meeting *m = *(meeting **)argument;
     int number = atomic_fetch_add(&m->came, 1);
-    for (double end = clef__now() + PATIENCE; atomic_load(&m->came) < m->threads; sched_yield())
-        if (clef__now() > end) atomic_store(&m->off, true);
-        else if (atomic_load(&m->off)) return;
+    if (number < 0 || !all_here(m)) return;
     cpu_set_t own;
     CPU_ZERO(&own);
     CPU_SET(nth_core(&m->allowed, number), &own);
@@ -51,7 +58,7 @@ static bool gather(clef__device *d, meeting *m) {
     if (!queue) return false;
     for (int i = 0; i < m->threads && code == CL_SUCCESS; i++)
         code = clEnqueueNativeKernel(queue, come, (void *)&m, sizeof m, 0, NULL, NULL, 0, NULL, NULL);
-    if (code != CL_SUCCESS) atomic_store(&m->off, true);
+    if (code != CL_SUCCESS) atomic_store(&m->came, OFF);
     clFinish(queue);
     clReleaseCommandQueue(queue);
     return atomic_load(&m->bound) == m->threads;

@@ -1,0 +1,110 @@
+/* Threads of a CPU's driver that are bound to cores.  Every test runs in a process of its own, as they are bound once in a process. */
+#define _GNU_SOURCE
+#include "runtime_support.h"
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <sched.h>
+
+/* How many threads of this process may run on one core alone, and on how many different cores those are. */
+static int bound_threads(int *cores) {
+    cpu_set_t all, own;
+    int bound = 0, n;
+    CPU_ZERO(&all);
+    DIR *threads = opendir("/proc/self/task");
+    cr_assert_not_null(threads);
+    for (struct dirent *entry; (entry = readdir(threads));) {
+        if (entry->d_name[0] == '.' || sched_getaffinity(atoi(entry->d_name), sizeof own, &own) != 0 || CPU_COUNT(&own) != 1)
+            continue;
+        bound++;
+        CPU_OR(&all, &all, &own);
+    }
+    n = CPU_COUNT(&all);
+    closedir(threads);
+    *cores = n;
+    return bound;
+}
+
+/* The compute units of a whole CPU whose threads can be bound, all that this process may use; no test else. */
+static int units(void) {
+    clef_device_info info;
+    cpu_set_t allowed;
+    unsetenv("CLEF_AFFINITY");
+    unsetenv("CLEF_THREADS");
+    unsetenv("POCL_AFFINITY");
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .no_affinity = true});
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
+    bool whole = clef_context_device_count(ctx) == 1 && !clef__device_at(ctx, 0)->divided;
+    clef_context_device(ctx, 0, &info);
+    clef_close(ctx);
+    if (!whole || !clef__driver_of(&info).gathers || info.compute_units < 2) cr_skip_test("nothing to bind on %s", info.name);
+    cr_assert(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    if (CPU_COUNT(&allowed) != (int)info.compute_units) cr_skip_test("this process may not use all compute units");
+    return (int)info.compute_units;
+}
+
+static void expect_bound(const clef_options *options, int wanted) {
+    clef_context *ctx = clef_open(options);
+    cr_assert_not_null(ctx, "%s", clef_error(NULL));
+    int cores, bound = bound_threads(&cores);
+    cr_assert_eq(bound, wanted, "%d threads are bound, not %d", bound, wanted);
+    cr_assert_eq(cores, wanted, "they have %d cores", cores);
+    float x[ADDED];
+    cr_assert(add_works_in(clef__device_at(ctx, 0), add_source, x));
+    clef_close(ctx);
+}
+
+Test(cores, each_thread_has_one) {
+    int n = units();
+    expect_bound(&(clef_options){.cache_dir = ""}, n);
+    expect_bound(&(clef_options){.cache_dir = "", .no_affinity = true}, n); /* once bound they stay */
+    cpu_set_t allowed;
+    cr_assert(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    cr_assert_eq(CPU_COUNT(&allowed), n, "the thread that opened the device was bound");
+}
+
+Test(cores, not_where_one_says_so) {
+    units();
+    expect_bound(&(clef_options){.cache_dir = "", .no_affinity = true}, 0);
+    setenv("CLEF_AFFINITY", "0", 1);
+    expect_bound(&(clef_options){.cache_dir = ""}, 0);
+}
+
+Test(cores, not_for_some_units) {
+    units();
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .threads = 1});
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
+    int cores;
+    cr_assert_eq(bound_threads(&cores), 0);
+    clef_close(ctx);
+}
+
+/* Two of its threads could only meet on one core. */
+Test(cores, not_where_the_process_has_fewer) {
+    units();
+    cpu_set_t all, one;
+    cr_assert(sched_getaffinity(0, sizeof all, &all) == 0);
+    CPU_ZERO(&one);
+    for (int i = 0; CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+    cr_assert(sched_setaffinity(0, sizeof one, &one) == 0);
+    expect_bound(&(clef_options){.cache_dir = ""}, 1); /* this thread */
+}
+
+/* Work of another queue keeps the threads: after a while it goes on without them bound. */
+static void CL_CALLBACK keep(void *seconds) {
+    double end = clef__now() + *(double *)seconds;
+    while (clef__now() < end) sched_yield();
+}
+
+Test(cores, busy_threads_are_left_alone) {
+    int n = units();
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .no_affinity = true});
+    clef__device *d = clef__device_at(ctx, 0);
+    double seconds = 0.5;
+    cr_assert(clEnqueueNativeKernel(d->queue, keep, &seconds, sizeof seconds, 0, NULL, NULL, 0, NULL, NULL) == CL_SUCCESS);
+    cr_assert(clFlush(d->queue) == CL_SUCCESS);
+    expect_bound(&(clef_options){.cache_dir = ""}, 0);
+    expect_bound(&(clef_options){.cache_dir = ""}, 0); /* nor is it tried again */
+    cr_assert(clFinish(d->queue) == CL_SUCCESS && n >= 2);
+    clef_close(ctx);
+}
