@@ -108,9 +108,9 @@ typedef struct clef_options {
     const char *matmul_precision; /* "highest" or "high", as clef_set_matmul_precision sets it; NULL: $CLEF_MATMUL_PRECISION, else
                                      "highest".  CLEF_INVALID for another word */
     bool
-        no_affinity; /* the system puts a CPU's threads on cores as it likes (also CLEF_AFFINITY=0).  Else, where the driver is known to
-                         allow it, each is bound to a core when the first context of the process opens the whole CPU, if the process may
-                         run on all its compute units: threads that sleep between bursts of work do not wake up on one core then */
+        no_affinity; /* the system puts a CPU's threads on cores as it likes (also CLEF_AFFINITY=0).  Else each is bound to a core, where
+                         the driver is known to allow it, when a process first opens the whole CPU, at once or in parts, and may run
+                         on all its compute units: threads that sleep between bursts of work do not wake up on one core then */
     int idle_programs; /* so many compiled programs stay in memory though no plan uses them any more, those that were used last; one that
                           is released is loaded again, or compiled, when it is needed.  A context keeps up to 128 plans, those that ran
                           last, and a plan its programs.  0: $CLEF_IDLE_PROGRAMS, else 256; below 0: none.  Of contexts that share

@@ -5,8 +5,8 @@
    of the threads do not know this.  So each thread is bound to a core, once in a process, when the first context opens the device:
    as many native kernels as it has compute units wait for each other, which takes a thread for each, and then each binds its own.
 
-   Only where they are the only threads for those cores: the whole device is opened, and the process may run on as many cores
-   as it has compute units.  Parts of a CPU that several processes share would meet on the same cores. */
+   Only where they are the only threads for those cores: the whole device is opened, at once or in parts, and the process may run on as
+   many cores as it has compute units.  Parts of a CPU that several processes share would meet on the same cores. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* CPU_SET */
 #endif
@@ -51,16 +51,17 @@ static void CL_CALLBACK come(void *argument) {
     if (sched_setaffinity(0, sizeof own, &own) == 0) atomic_fetch_add(&m->bound, 1);
 }
 
-/* Calls `come` in as many threads of the driver at the same time. */
-static bool gather(clef__device *d, meeting *m) {
+/* Calls `come` in as many threads of the driver at the same time.  In a context of its own, as one for parts has no queue for the whole. */
+static bool gather(cl_device_id id, meeting *m) {
     cl_int code = CL_SUCCESS;
-    cl_command_queue queue = clCreateCommandQueue(d->context, d->id, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &code);
-    if (!queue) return false;
+    cl_context context = clCreateContext(NULL, 1, &id, NULL, NULL, &code);
+    cl_command_queue queue = context ? clCreateCommandQueue(context, id, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &code) : NULL;
     for (int i = 0; i < m->threads && code == CL_SUCCESS; i++)
         code = clEnqueueNativeKernel(queue, come, (void *)&m, sizeof m, 0, NULL, NULL, 0, NULL, NULL);
     if (code != CL_SUCCESS) atomic_store(&m->came, OFF);
-    clFinish(queue);
-    clReleaseCommandQueue(queue);
+    if (queue) clFinish(queue);
+    if (queue) clReleaseCommandQueue(queue);
+    if (context) clReleaseContext(context);
     return atomic_load(&m->bound) == m->threads;
 }
 
@@ -84,15 +85,23 @@ static bool is_first(cl_device_id id) {
     return first;
 }
 
-void clef__cores_bind(clef__device *d) {
-    meeting m = {.threads = (int)d->info.compute_units};
-    if (!clef__driver_of(&d->info).gathers || d->divided || d->ctx->no_affinity || m.threads < 2) return;
-    if (sched_getaffinity(0, sizeof m.allowed, &m.allowed) != 0 || CPU_COUNT(&m.allowed) != m.threads) return;
-    if (!has_native_kernels(d->id) || !is_first(d->id)) return;
-    bool bound = gather(d, &m);
-    clef__log_line(d->ctx, CLEF_LOG_DEBUG, "open: the %d threads of %s %s", m.threads, d->info.name,
+void clef__cores_bind(clef_context *ctx, const clef_device_info *info, cl_device_id whole, uint32_t opened) {
+    cl_uint units = 0;
+    meeting m = {0};
+    if (!clef__driver_of(info).gathers || ctx->no_affinity) return;
+    if (clGetDeviceInfo(whole, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL) != CL_SUCCESS) return;
+    m.threads = (int)units;
+    if (units < 2 || opened < units || !has_native_kernels(whole)) return;
+    if (sched_getaffinity(0, sizeof m.allowed, &m.allowed) != 0 || CPU_COUNT(&m.allowed) != m.threads || !is_first(whole)) return;
+    bool bound = gather(whole, &m);
+    clef__log_line(ctx, CLEF_LOG_DEBUG, "open: the %d threads of %s %s", m.threads, info->name,
                    bound ? "have a core each" : "are where the system puts them");
 }
 #else
-void clef__cores_bind(clef__device *d) { (void)d; }
+void clef__cores_bind(clef_context *ctx, const clef_device_info *info, cl_device_id whole, uint32_t opened) {
+    (void)ctx;
+    (void)info;
+    (void)whole;
+    (void)opened;
+}
 #endif

@@ -180,9 +180,27 @@ static bool make_context(opening *o, int first) {
 
 static bool open_device(const opening *o, chosen *c) {
     clef__device *d = clef__device_open(c->ctx, &c->found, c->context, NULL, c->profile, o->number);
-    if (!d || !clef__programs_open(d, o->shares)) return false;
-    clef__cores_bind(d);
-    return true;
+    return d && clef__programs_open(d, o->shares);
+}
+
+/* ---- cores ---- */
+
+/* The device itself, or what it is a part of. */
+static cl_device_id whole_of(cl_device_id id) {
+    cl_device_id parent = NULL;
+    if (clGetDeviceInfo(id, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL) != CL_SUCCESS || !parent) return id;
+    return whole_of(parent);
+}
+
+/* What is opened of each device, by all contexts. */
+static void bind_cores(const opening *o) {
+    for (int i = 0; i < o->n; i++) {
+        cl_device_id whole = whole_of(o->all[i].found.id);
+        uint32_t units = 0;
+        for (int k = 0; k < o->n; k++)
+            if (whole_of(o->all[k].found.id) == whole) units += o->all[k].found.info.compute_units;
+        clef__cores_bind(o->all[i].ctx, &o->all[i].found.info, whole, units);
+    }
 }
 
 /* ---- all or none ---- */
@@ -197,6 +215,7 @@ static int open_contexts(opening *o, const clef_options *options, int n, clef_co
         if (!o->all[i].context && !make_context(o, i)) return o->all[i].number;
     for (int i = 0; i < o->n; i++)
         if (!open_device(o, &o->all[i])) return o->all[i].number;
+    bind_cores(o);
     return n;
 }
 

@@ -84,8 +84,9 @@ typedef struct clef__driver {
 clef__driver clef__driver_of(const clef_device_info *info);
 
 /* ---- cores (cores.c) ---- */
-/* Binds each thread of a CPU's driver to a core, where all that is known of the two allows it. */
-void clef__cores_bind(clef__device *device);
+/* Binds each thread of a CPU's driver to a core, where all that is known of the two allows it.  info: of the CPU, or a part of it; opened: how
+   many of its compute units are. */
+void clef__cores_bind(clef_context *ctx, const clef_device_info *info, cl_device_id whole, uint32_t opened);
 
 /* ---- memory (buffer.c) ---- */
 enum { CLEF__POOL_CLASSES = 64 * 8 };

@@ -62,6 +62,22 @@ Test(cores, each_thread_has_one) {
     cr_assert_eq(CPU_COUNT(&allowed), n, "the thread that opened the device was bound");
 }
 
+/* Parts that are opened together are the whole. */
+Test(cores, parts_have_theirs) {
+    int n = units();
+    clef_device_info info;
+    char device[32];
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .no_affinity = true});
+    clef_context_device(ctx, 0, &info);
+    clef_close(ctx);
+    snprintf(device, sizeof device, "%d:1+%d", info.index, n - 1);
+    ctx = clef_open(&(clef_options){.device = device, .cache_dir = ""});
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
+    int cores, bound = bound_threads(&cores);
+    cr_assert(bound == n && cores == n, "%d threads are bound, to %d cores", bound, cores);
+    clef_close(ctx);
+}
+
 Test(cores, not_where_one_says_so) {
     units();
     expect_bound(&(clef_options){.cache_dir = "", .no_affinity = true}, 0);
