@@ -71,30 +71,34 @@ static bool has_native_kernels(cl_device_id id) {
            can & CL_EXEC_NATIVE_KERNEL;
 }
 
-/* Nobody did it before in this process. */
-static bool is_first(cl_device_id id) {
+/* Its meeting; NULL: there was one before in this process.  It stays, as kernels may come when nobody waits for them any more. */
+static meeting *meeting_of(cl_device_id id) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static cl_device_id done[CLEF__MAX_DEVICES];
+    static meeting all[CLEF__MAX_DEVICES];
+    static cl_device_id of[CLEF__MAX_DEVICES];
     static int n;
     pthread_mutex_lock(&lock);
     int i = 0;
-    while (i < n && done[i] != id) i++;
+    while (i < n && of[i] != id) i++;
     bool first = i == n && n < CLEF__MAX_DEVICES;
-    if (first) done[n++] = id;
+    if (first) of[n++] = id;
     pthread_mutex_unlock(&lock);
-    return first;
+    return first ? &all[i] : NULL;
 }
 
 void clef__cores_bind(clef_context *ctx, const clef_device_info *info, cl_device_id whole, uint32_t opened) {
     cl_uint units = 0;
-    meeting m = {0};
+    cpu_set_t allowed;
     if (!clef__driver_of(info).gathers || ctx->no_affinity) return;
     if (clGetDeviceInfo(whole, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL) != CL_SUCCESS) return;
-    m.threads = (int)units;
     if (units < 2 || opened < units || !has_native_kernels(whole)) return;
-    if (sched_getaffinity(0, sizeof m.allowed, &m.allowed) != 0 || CPU_COUNT(&m.allowed) != m.threads || !is_first(whole)) return;
-    bool bound = gather(whole, &m);
-    clef__log_line(ctx, CLEF_LOG_DEBUG, "open: the %d threads of %s %s", m.threads, info->name,
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) != (int)units) return;
+    meeting *m = meeting_of(whole);
+    if (!m) return;
+    m->threads = (int)units;
+    m->allowed = allowed;
+    bool bound = gather(whole, m);
+    clef__log_line(ctx, CLEF_LOG_DEBUG, "open: the %d threads of %s %s", m->threads, info->name,
                    bound ? "have a core each" : "are where the system puts them");
 }
 #else
