@@ -65,12 +65,6 @@ static bool gather(cl_device_id id, meeting *m) {
     return atomic_load(&m->bound) == m->threads;
 }
 
-static bool has_native_kernels(cl_device_id id) {
-    cl_device_exec_capabilities can = 0;
-    return clGetDeviceInfo(id, CL_DEVICE_EXECUTION_CAPABILITIES, sizeof can, &can, NULL) == CL_SUCCESS &&
-           can & CL_EXEC_NATIVE_KERNEL;
-}
-
 /* Its meeting; NULL: there was one before in this process.  It stays, as kernels may come when nobody waits for them any more. */
 static meeting *meeting_of(cl_device_id id) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -86,26 +80,22 @@ static meeting *meeting_of(cl_device_id id) {
     return first ? &all[i] : NULL;
 }
 
-void clef__cores_bind(clef_context *ctx, const clef_device_info *info, cl_device_id whole, uint32_t opened) {
-    cl_uint units = 0;
+void clef__cores_bind(clef_context *ctx, const clef__found *found, uint32_t opened) {
     cpu_set_t allowed;
-    if (!clef__driver_of(info).gathers || ctx->no_affinity) return;
-    if (clGetDeviceInfo(whole, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL) != CL_SUCCESS) return;
-    if (units < 2 || opened < units || !has_native_kernels(whole)) return;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) != (int)units) return;
-    meeting *m = meeting_of(whole);
+    if (!clef__driver_of(&found->info).gathers || ctx->no_affinity || found->units < 2 || opened < found->units) return;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) != (int)found->units) return;
+    meeting *m = meeting_of(found->whole);
     if (!m) return;
-    m->threads = (int)units;
+    m->threads = (int)found->units;
     m->allowed = allowed;
-    bool bound = gather(whole, m);
-    clef__log_line(ctx, CLEF_LOG_DEBUG, "open: the %d threads of %s %s", m->threads, info->name,
+    bool bound = gather(found->whole, m);
+    clef__log_line(ctx, CLEF_LOG_DEBUG, "open: the %d threads of %s %s", m->threads, found->info.name,
                    bound ? "have a core each" : "are where the system puts them");
 }
 #else
-void clef__cores_bind(clef_context *ctx, const clef_device_info *info, cl_device_id whole, uint32_t opened) {
+void clef__cores_bind(clef_context *ctx, const clef__found *found, uint32_t opened) {
     (void)ctx;
-    (void)info;
-    (void)whole;
+    (void)found;
     (void)opened;
 }
 #endif

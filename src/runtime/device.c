@@ -133,7 +133,8 @@ bool clef__device_facts(cl_platform_id platform, cl_device_id id, clef__found *o
                device_number(id, CL_DEVICE_DOUBLE_FP_CONFIG, sizeof(cl_device_fp_config)) != 0;
     info.f16 = clef__has_word(info.extensions, "cl_khr_fp16");
     if (info.max_work_group == 0) info.max_work_group = 1;
-    *out = (clef__found){.platform = platform, .id = id, .info = info, .unusable = why_unusable(id, &info)};
+    *out = (clef__found){.platform = platform, .id = id, .whole = id, .units = info.compute_units, .info = info};
+    out->unusable = why_unusable(id, &info);
     if (short_of_memory) clef__device_free_texts(&info);
     return !short_of_memory;
 }

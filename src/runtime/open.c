@@ -185,21 +185,13 @@ static bool open_device(const opening *o, chosen *c) {
 
 /* ---- cores ---- */
 
-/* The device itself, or what it is a part of. */
-static cl_device_id whole_of(cl_device_id id) {
-    cl_device_id parent = NULL;
-    if (clGetDeviceInfo(id, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL) != CL_SUCCESS || !parent) return id;
-    return whole_of(parent);
-}
-
 /* What is opened of each device, by all contexts. */
 static void bind_cores(const opening *o) {
     for (int i = 0; i < o->n; i++) {
-        cl_device_id whole = whole_of(o->all[i].found.id);
         uint32_t units = 0;
         for (int k = 0; k < o->n; k++)
-            if (whole_of(o->all[k].found.id) == whole) units += o->all[k].found.info.compute_units;
-        clef__cores_bind(o->all[i].ctx, &o->all[i].found.info, whole, units);
+            if (o->all[k].found.whole == o->all[i].found.whole) units += o->all[k].found.info.compute_units;
+        clef__cores_bind(o->all[i].ctx, &o->all[i].found, units);
     }
 }
 

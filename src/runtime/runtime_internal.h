@@ -37,6 +37,8 @@ typedef struct clef__found {
     cl_device_id id;
     clef_device_info info;
     const char *unusable; /* why it cannot be chosen; NULL: it can */
+    cl_device_id whole;   /* itself, or what it is a part of, */
+    uint32_t units;       /* and the compute units of that */
     bool divided;         /* a sub-device that was made of it (divide.c) */
 } clef__found;
 /* All devices; the list lives as long as the process.  0 with this thread's open error set when there is none. */
@@ -84,9 +86,9 @@ typedef struct clef__driver {
 clef__driver clef__driver_of(const clef_device_info *info);
 
 /* ---- cores (cores.c) ---- */
-/* Binds each thread of a CPU's driver to a core, where all that is known of the two allows it.  info: of the CPU, or a part of it; opened: how
-   many of its compute units are. */
-void clef__cores_bind(clef_context *ctx, const clef_device_info *info, cl_device_id whole, uint32_t opened);
+/* Binds each thread of a CPU's driver to a core, where all that is known of the two allows it.  found: the CPU, or a part of it; opened: how many
+   of its compute units are. */
+void clef__cores_bind(clef_context *ctx, const clef__found *found, uint32_t opened);
 
 /* ---- memory (buffer.c) ---- */
 enum { CLEF__POOL_CLASSES = 64 * 8 };
