@@ -24,7 +24,7 @@ typedef struct meeting {
 } meeting;
 
 enum { OFF = INT_MIN / 2 };
-static const double PATIENCE = 0.1; /* seconds that one waits for the others: other work may have the threads or the cores */
+static const double PATIENCE = 0.5; /* seconds that one waits for the others: other work may have the threads or the cores */
 
 static int nth_core(const cpu_set_t *allowed, int n) {
     int core = 0;
