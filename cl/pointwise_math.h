@@ -116,7 +116,10 @@
 #define RETURN_POWER(a, b) CAT(RETURN_POWER_, ELEMENT)(a, b)
 #define RETURN_POWER_float(a, b)                                                                 \
     LET_POWER_BY_PRODUCTS(y, a, b)                                                               \
-    if (CAT(ANY_, W)(y_other)) return SEL(y_other, pow(a, b), y);                                \
+    if (CAT(ANY_, W)(y_other)) {                                                                 \
+        CAT(LET_POW_, SOURCE_float)(z, a, b)                                                     \
+        return SEL(y_other, z, y);                                                               \
+    }                                                                                            \
     return y;
 #define RETURN_POWER_double(a, b)                                                                \
     LET_POWER_BY_PRODUCTS(y, a, b)                                                               \
@@ -128,9 +131,11 @@
 /* Of floats, y = a^b for the exponents that most powers have, -3 to 4 and whole: products of a, or of 1/a, as a's own may overflow
    where 1 over them is not 0.  3.33 ulp.  y_other: lanes whose exponent is another.  What a lane gets depends on its own
    exponent alone. */
+#define ROUNDED_float(b) ((b) + K(ROUNDING) - K(ROUNDING)) /* where it matters, |b| is small; rint takes long on some drivers */
+#define ROUNDED_double(b) rint(b)
 #define LET_POWER_BY_PRODUCTS(y, a, b)                                                           \
     const T y##_n = fabs(b);                                                                     \
-    const I y##_other = (y##_n > K(4)) | (b < K(-3)) | (rint(b) != b);                                         \
+    const I y##_other = (y##_n > K(4)) | (b < K(-3)) | (CAT(ROUNDED_, ELEMENT)(b) != b);         \
     const T y##_1 = SEL(b < K(0), K(1) / a, a), y##_2 = y##_1 * y##_1;                           \
     const T y##_even = SEL(y##_n == K(4), y##_2 * y##_2, SEL(y##_n >= K(2), y##_2, K(1)));       \
     const T y = SEL((y##_n == K(1)) | (y##_n == K(3)), y##_even * y##_1, y##_even);

@@ -1022,6 +1022,27 @@ static void powers(void) {
     expect(clef_pow(put(CLEF_SHAPE(N), a), put(CLEF_SHAPE(N), b)), want, N);
 }
 
+/* Powers of floats that are no products, from the least to the largest and where there are none; beside them some to the power 0. */
+static void exponents(void) {
+    static const float base[] = {0,     -0.0f, 1,         -1,          -3, 1.0009766f, 0.99951172f, 0.7f,
+                                 1.41f, 3e38f, 0x1p-140f, 0x1.23p-70f, 5,  INFINITY,   -INFINITY,   NAN};
+    static const float of_2[] = {-148.5f, -126.7f, -60.3f, -2.6f, 0.4f, 31.2f, 99.6f, 127.9f};
+    static const float fixed[] = {5, -5, 0, 2.5f, -0.5f, 3e9f, -INFINITY, NAN};
+    enum { BASES = 16, EACH = 16, N = BASES * EACH };
+    float *a = zeros(N), *b = zeros(N), have[N];
+    for (int i = 0; i < N; i++) {
+        double log = log2(fabs((double)base[i / EACH]));
+        a[i] = base[i / EACH];
+        b[i] = i % EACH >= EACH / 2 ? fixed[i % (EACH / 2)] : (float)(of_2[i % EACH] / (isfinite(log) && log != 0 ? log : 1));
+    }
+    wrong += clef_read(clef_pow(put(CLEF_SHAPE(N), a), put(CLEF_SHAPE(N), b)), have, sizeof have) != CLEF_OK;
+    for (int i = 0; i < N; i++) {
+        double want = pow((double)a[i], (double)b[i]), off = fabs((double)have[i] - want);
+        bool same = have[i] == (float)want && !signbit(have[i]) == !signbit(want);
+        wrong += isnan(want) ? !isnan(have[i]) : !same && !(off <= 1.2e-7 * fabs(want) || off <= 0x1p-149);
+    }
+}
+
 /* Quotients, remainders and powers of whole numbers, and bytes of floats. */
 static void quotients(void) {
     enum { N = 66 };
@@ -1104,7 +1125,7 @@ static void members_agree(void) {
     GPU_CHECKS(X) X(depthwise)                                                                                        \
     X(tiles) X(transposed) X(few_columns) X(few_lines) X(batches) X(blocks) X(splits) X(images) X(channels_apart) X(threes) X(fours) X(far_threes) X(few_channels) \
     X(channel_rows) X(passes) X(image_splits) X(few_taps) X(one_channel) X(groups_of_few) X(grouped_epilogues) X(epilogues) X(row_epilogues)                                                                          \
-    X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices) X(powers)      \
+    X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices) X(powers) X(exponents) \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
     X(softmax_splits) X(softmax_slopes) X(class_losses) X(elements) X(moving) X(table_rows) X(counted) X(random_numbers)        \
     X(replaced) X(extremes_placed) X(slices) X(shared_columns) X(added_rows) X(copied) X(square_rows)                                                                              \

@@ -1,5 +1,5 @@
 /* test_functions.c — the functions of cl/functions.h over a sample of all floats against double, each with its bound in ulp; the same
-   bits at every width.
+   bits at every width; pow over pairs.
    ctest: cost=20 */
 #include "support/numbers.h"
 
@@ -83,15 +83,21 @@ static double flushed_by(clef_context *ctx) {
     return lost;
 }
 
+/* How far y is from what is wanted; INFINITY also for a zero of the wrong sign. */
+static double ulps_between(float y, double want, double flushed) {
+    if (isnan(want) || isnan(y)) return isnan(want) && isnan(y) ? 0 : INFINITY;
+    if (want == 0 && flushed == 0 && !signbit(y) != !signbit(want)) return INFINITY;
+    double error = fabs((double)y - want);
+    return error <= flushed || y == (float)want ? 0 : error / ulp_of(want);
+}
+
 static void check(const function *f, const float *y, double flushed) {
     double worst = 0;
     for (int i = 0; i < count; i++) {
         double want = f->oracle((double)x[i]), bound = fabs((double)x[i]) < f->below ? f->bound : f->bound_beyond;
-        if (isnan(want) && isnan(y[i])) continue;
-        double error = fabs((double)y[i] - want), ulps = error <= flushed || y[i] == (float)want ? 0 : error / ulp_of(want);
-        bool sign = want != 0 || flushed > 0 || !signbit(y[i]) == !signbit(want);
+        double ulps = ulps_between(y[i], want, flushed);
         worst = fmax(worst, ulps);
-        if (ulps <= bound && sign) continue;
+        if (ulps <= bound) continue;
         cr_expect(false, "%s(%a) is %a, not %a: %.2f ulp", f->name, (double)x[i], (double)y[i], want, ulps);
         break;
     }
@@ -123,5 +129,54 @@ Test(functions, widths) {
     make_sample();
     for (int k = 0; k < 2; k++) evaluate(ctx[k], y[k]);
     for (int i = 0; i < functions_here(); i++) compare(function_here(i), y[0][i], y[1][i]), free(y[0][i]), free(y[1][i]);
+    clef_close(ctx[0]), clef_close(ctx[1]);
+}
+
+/* ---- pow ---- */
+static float base[COUNT], exponent[COUNT];
+static const float of_2[] = {-149.7f, -126.4f, -30.2f, -1.3f, 0.2f, 5.9f, 88.8f, 127.99f};
+static const float exponents[] = {5,        -5,         6,       -7,        0.5f,     -2.5f,     0x1.fffffep23f,
+                                  -0x1p24f, 4194303.5f, 0x1p40f, 0x1p-149f, INFINITY, -INFINITY, NAN};
+enum { OF_2 = sizeof of_2 / sizeof *of_2, EXPONENTS = sizeof exponents / sizeof *exponents };
+
+/* Every special number to every special exponent; then of the sample, and of numbers around 1, powers of all sizes and kinds. */
+static void make_pairs(void) {
+    make_sample();
+    for (int i = SPECIALS * EXPONENTS; i < count; i++) {
+        float a = i % 4 == 1 ? 1 + 0x1p-8f * sinf(x[i]) : x[i];
+        double log = log2(fabs((double)a));
+        base[i] = i % 4 == 3 ? a : fabsf(a);
+        exponent[i] = i % 4 == 3 ? exponents[i / 4 % EXPONENTS] : (float)((of_2[i % OF_2] + i % 101 * 0.003) / log);
+        if (exponent[i] == 0) exponent[i] = 1;
+    }
+    for (int i = 0; i < SPECIALS * EXPONENTS; i++) base[i] = special[i / EXPONENTS], exponent[i] = exponents[i % EXPONENTS];
+}
+
+static float *powers(clef_context *ctx) {
+    clef_shape shape = CLEF_SHAPE(count);
+    float *y = values(clef_pow(clef_from_host(ctx, shape, CLEF_F32, base), clef_from_host(ctx, shape, CLEF_F32, exponent)));
+    cr_assert(y, "%s", clef_error(ctx));
+    return y;
+}
+
+static bool denormal(float v) { return v != 0 && fabs((double)v) < 0x1p-126; }
+
+Test(functions, powers) {
+    clef_context *ctx[] = {open_with_functions(NULL), open_with_functions("minimal")};
+    make_pairs();
+    double flushed = flushed_by(ctx[0]), worst = 0;
+    float *y = powers(ctx[0]), *narrow = powers(ctx[1]);
+    for (int i = 0; i < count; i++) {
+        double want = pow((double)base[i], (double)exponent[i]);
+        bool lost = flushed > 0 && (denormal(base[i]) || denormal(exponent[i]));
+        double ulps = lost ? 0 : ulps_between(y[i], want, flushed);
+        worst = fmax(worst, ulps);
+        if (ulps <= 0.92 && (float_bits(y[i]) == float_bits(narrow[i]) || (isnan(y[i]) && isnan(narrow[i])))) continue;
+        cr_expect(false, "pow(%a, %a) is %a and %a, not %a: %.2f ulp", (double)base[i], (double)exponent[i], (double)y[i],
+                  (double)narrow[i], want, ulps);
+        break;
+    }
+    if (getenv("CLEF_TEST_BOUNDS")) fprintf(stderr, "pow   %.2f ulp\n", worst);
+    free(y), free(narrow);
     clef_close(ctx[0]), clef_close(ctx[1]);
 }
