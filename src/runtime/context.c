@@ -14,6 +14,11 @@ static bool env_has(const char *name, const char *word) {
     return text && strstr(text, word) != NULL;
 }
 
+static bool env_off(const char *name) {
+    const char *text = clef__env(name);
+    return text && strcmp(text, "0") == 0;
+}
+
 /* By the option's word, or the variable's. */
 static bool read_precision(const char *option, clef_matmul_precision *precision) {
     const char *variable = clef__env("CLEF_MATMUL_PRECISION"), *word = variable && *variable ? variable : "highest";
@@ -63,12 +68,10 @@ clef_context *clef__context_new(const clef_options *options) {
     ctx->random.seed = options->seed;
     ctx->matmul_precision = precision;
     ctx->idle_programs = idle;
-    const char *tuning = clef__env("CLEF_TUNING");
     ctx->sum_units = (uint32_t)options->sum_units;
     if (options->plan_for) snprintf(ctx->plan_for, sizeof ctx->plan_for, "%s", options->plan_for);
-    ctx->no_tuning = options->no_tuning || options->plan_for || (tuning && strcmp(tuning, "0") == 0);
-    const char *affinity = clef__env("CLEF_AFFINITY");
-    ctx->no_affinity = options->no_affinity || (affinity && strcmp(affinity, "0") == 0);
+    ctx->no_tuning = options->no_tuning || options->plan_for || env_off("CLEF_TUNING");
+    ctx->no_affinity = options->no_affinity || env_off("CLEF_AFFINITY");
     clef__cache_open(ctx, options->cache_dir);
     return clef__trace_open(ctx) == CLEF_OK ? ctx : clef__context_abandon(ctx);
 }
