@@ -415,7 +415,8 @@ static void set_precision(const char *line, clef_matmul_precision usual) {
 }
 
 int main(void) {
-    ctx = clef_open(&(clef_options){.log = note_choice});
+    /* Chains are made while a case warms up, as torch.compile compiles then. */
+    ctx = clef_open(&(clef_options){.log = note_choice, .chain_after = getenv("CLEF_CHAIN") ? 0 : 2});
     if (!ctx) {
         fprintf(stderr, "%s\n", clef_error(NULL));
         return 77;

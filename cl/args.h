@@ -54,7 +54,7 @@
         LIST(FIELD)                                                                                    \
         long end;                                                                                      \
     } name##_numbers;                                                                                  \
-    __kernel OF_VECTORS attribute void name(name##_numbers numbers LIST(PARAMETER))
+    ENTRY(OF_VECTORS attribute) void name(PLACE_OF_ITEM name##_numbers numbers LIST(PARAMETER))
 #define UNPACK(LIST) LIST(LOCAL)
 
 /* An attribute: the size of the work-group.  Not told where an option limits registers (src/runtime/open.c): NVIDIA's compiler does not

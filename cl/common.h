@@ -14,6 +14,12 @@
 #endif
 #include "declarations.h"
 
+/* How a kernel begins that may become a part of a chain, where it is a function (chained.h): ENTRY(attributes) void name(PLACE_OF_ITEM …).  Its
+   memory of the work-group is ROOM_OF_ITEM, once. */
+#define ENTRY(attributes) __kernel attributes
+#define PLACE_OF_ITEM
+#define ROOM_OF_ITEM(type, name, n) __local type name[n];
+
 /* Clang warns of a call with vectors wider than the CPU's registers, as objects made for another CPU would pass them elsewhere.  In a
    program that is compiled at once there are none, and two registers of doubles for one of floats are meant. */
 #if defined(__clang__) && defined(__has_warning)

@@ -294,7 +294,7 @@ static void put_part(S *tile, __global MEMORY(OUT) *to, int begin, int end, long
 KERNEL(gemm, GEMM_ARGS) {
     UNPACK(GEMM_ARGS)
 #if ROOM
-    __local S packed[ROOM];
+    ROOM_OF_ITEM(S, packed, ROOM)
 #endif
     int z = (int)get_global_id(2);
     int split = z % splits;

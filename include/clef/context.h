@@ -4,6 +4,7 @@
      CLEF_DEVICE        which device (see clef_options.device)
      CLEF_THREADS       how many compute units of a CPU to use (see clef_options.threads)
      CLEF_AFFINITY      0: threads of a CPU's driver are not bound to cores (see clef_options.no_affinity)
+     CLEF_CHAIN         after how many runs a plan's launches become few; 0: never (see clef_options.chain_after)
      CLEF_CACHE         0: no disk cache; force: save every program, also where the driver keeps them itself
      CLEF_CACHE_DIR     where the disk cache is; empty: none        CLEF_CACHE_MAX_MB  its size limit (256)
      CLEF_IDLE_PROGRAMS how many compiled programs stay in memory though nothing uses them (see clef_options.idle_programs)
@@ -111,6 +112,12 @@ typedef struct clef_options {
         no_affinity; /* the system puts a CPU's threads on cores as it likes (also CLEF_AFFINITY=0).  Else each is bound to a core, where
                          the driver is known to allow it, when a process first opens the whole CPU, at once or in parts, and may run
                          on all its compute units: threads that sleep between bursts of work do not wake up on one core then */
+    int chain_after; /* a plan's launches are queued as few as possible, each doing many in order, once the plan has run so often: less than
+                        a microsecond lies between them instead of ten.  Only where the driver is known to allow it (a CPU's), by
+                        launches of single work-items, on one device without a trace; to the same bits.  What it takes is compiled
+                        at that moment, a quarter of a second for each different kernel, a tenth where the driver has it from an
+                        earlier process.  Threads that wait within such a launch keep their cores.  0: $CLEF_CHAIN (where 0 is never),
+                        else when launches have cost as much as compiling would; below 0: never */
     int idle_programs; /* so many compiled programs stay in memory though no plan uses them any more, those that were used last; one that
                           is released is loaded again, or compiled, when it is needed.  A context keeps up to 128 plans, those that ran
                           last, and a plan its programs.  0: $CLEF_IDLE_PROGRAMS, else 256; below 0: none.  Of contexts that share

@@ -74,8 +74,10 @@ static void mark_use(clef__buffer *b) {
     if (clEnqueueMarkerWithWaitList(b->device->queue, 0, NULL, &b->last) != CL_SUCCESS) b->last = NULL;
 }
 
+/* Of a chain that uses it by its address the driver does not know. */
 static void give_back(clef__buffer *b) {
     forget_use(b);
+    if (b->address && clef__alive(b->device)) clef__queue_wait(b->device->queue);
     if (clef__alive(b->device)) clReleaseMemObject(b->memory);
     clef__free(b);
 }
@@ -211,6 +213,16 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
     link_live(b);
     count_live(b);
     return b;
+}
+
+void *clef__buffer_address(clef__buffer *b) {
+    if (b->address) return b->address;
+    cl_int code = CL_SUCCESS;
+    void *address = clEnqueueMapBuffer(b->device->queue, b->memory, CL_TRUE, CL_MAP_READ, 0, b->size, 0, NULL, NULL, &code);
+    if (code == CL_SUCCESS) code = clEnqueueUnmapMemObject(b->device->queue, b->memory, address, 0, NULL, NULL);
+    if (code == CL_SUCCESS) return b->address = address;
+    clef__fail_cl(b->device, code, "memory: the address of %zu bytes", b->size);
+    return NULL;
 }
 
 void clef__buffer_retain(clef__buffer *buffer) { buffer->refs++; }

@@ -30,18 +30,21 @@ static bool read_precision(const char *option, clef_matmul_precision *precision)
     return false;
 }
 
-/* Below 0: wrong, and said so. */
-static int idle_programs(int option) {
-    enum { USUAL = 256, MOST = 999999 };
-    const char *text = clef__env("CLEF_IDLE_PROGRAMS");
-    if (option != 0) return option < 0 ? 0 : option;
-    if (!text || !*text) return USUAL;
+/* An option that is 0 where the variable tells, and below 0 for none; false: the variable is wrong, and said so. */
+static bool read_count(int option, const char *variable, int usual, int *count) {
+    enum { MOST = 999999 };
+    const char *text = clef__env(variable);
     char *end = NULL;
-    long n = strtol(text, &end, 10);
-    if (isdigit((unsigned char)*text) && !*end && n <= MOST) return (int)n;
-    clef__fail(NULL, CLEF_INVALID, "open: CLEF_IDLE_PROGRAMS is \"%.40s\"; it is a whole number from 0 to 999999", text);
-    return -1;
+    long n = option < 0 ? 0 : option;
+    bool asked = option == 0 && text && *text;
+    if (asked) n = strtol(text, &end, 10);
+    *count = option == 0 && !asked ? usual : (int)n;
+    if (!asked || (isdigit((unsigned char)*text) && !*end && n <= MOST)) return true;
+    clef__fail(NULL, CLEF_INVALID, "open: %s is \"%.40s\"; it is a whole number from 0 to %d", variable, text, MOST);
+    return false;
 }
+
+enum { USUAL_IDLE = 256, WHEN_IT_PAYS = -1 };
 
 clef_context *clef__context_new(const clef_options *options) {
     clef_matmul_precision precision;
@@ -52,8 +55,9 @@ clef_context *clef__context_new(const clef_options *options) {
     }
     if (!read_precision(options->matmul_precision, &precision)) return NULL;
     if (options->plan_for && !clef__absent_known(options->plan_for)) return NULL;
-    int idle = idle_programs(options->idle_programs);
-    if (idle < 0) return NULL;
+    int idle, chain_after;
+    if (!read_count(options->idle_programs, "CLEF_IDLE_PROGRAMS", USUAL_IDLE, &idle)) return NULL;
+    if (!read_count(options->chain_after, "CLEF_CHAIN", WHEN_IT_PAYS, &chain_after)) return NULL;
     clef_context *ctx = clef__calloc(1, sizeof *ctx);
     if (!ctx) {
         clef__fail(NULL, CLEF_MEMORY, "open: out of host memory");
@@ -72,6 +76,7 @@ clef_context *clef__context_new(const clef_options *options) {
     if (options->plan_for) snprintf(ctx->plan_for, sizeof ctx->plan_for, "%s", options->plan_for);
     ctx->no_tuning = options->no_tuning || options->plan_for || env_off("CLEF_TUNING");
     ctx->no_affinity = options->no_affinity || env_off("CLEF_AFFINITY");
+    ctx->chain_after = chain_after;
     clef__cache_open(ctx, options->cache_dir);
     return clef__trace_open(ctx) == CLEF_OK ? ctx : clef__context_abandon(ctx);
 }

@@ -3,6 +3,11 @@
 #include <math.h>
 #include <string.h>
 
+typedef struct argument {
+    clef__buffer *buffer; /* NULL: a number */
+    uint64_t number;
+} argument;
+
 struct clef__kernel {
     clef__device *device;
     clef__program *program;
@@ -10,7 +15,9 @@ struct clef__kernel {
     size_t max_group;
     unsigned char *numbers; /* argument 0; NULL: it is one like the others */
     size_t numbers_bytes;
-    bool stale; /* the driver has other numbers */
+    bool stale;    /* the driver has other numbers */
+    argument *arg; /* what was set, for chains; NULL: argument 0 is one like the others */
+    int args;
     char name[];
 };
 
@@ -66,14 +73,17 @@ void clef__kernel_free(clef__kernel *kernel) {
     if (clef__alive(kernel->device)) clReleaseKernel(kernel->kernel);
     clef__program_release(kernel->device, kernel->program);
     clef__free(kernel->numbers);
+    clef__free(kernel->arg);
     clef__free(kernel);
 }
 
-bool clef__kernel_reserve(clef__kernel *kernel, size_t bytes) {
+bool clef__kernel_reserve(clef__kernel *kernel, int args, size_t bytes) {
     kernel->numbers = clef__calloc(1, bytes);
     kernel->numbers_bytes = bytes;
     kernel->stale = true;
-    return kernel->numbers != NULL;
+    kernel->arg = clef__calloc((size_t)args, sizeof *kernel->arg);
+    kernel->args = args;
+    return kernel->numbers && kernel->arg;
 }
 
 void clef__kernel_put(clef__kernel *kernel, size_t at, size_t bytes, const void *value) {
@@ -94,13 +104,42 @@ size_t clef__kernel_max_group(const clef__kernel *kernel) { return kernel->max_g
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value) {
     clef_status status = clef__ready(kernel->device);
     if (status != CLEF_OK) return status;
+    if (kernel->arg && index > 0) {
+        kernel->arg[index] = (argument){0};
+        memcpy(&kernel->arg[index].number, value, bytes);
+    }
     cl_int code = clSetKernelArg(kernel->kernel, (cl_uint)index, bytes, value);
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(kernel->device, code, "kernel %s: argument %d", kernel->name, index);
 }
 
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer) {
-    return clef__kernel_set(kernel, index, sizeof(cl_mem), &buffer->memory);
+    clef_status status = clef__kernel_set(kernel, index, sizeof(cl_mem), &buffer->memory);
+    if (kernel->arg) kernel->arg[index].buffer = buffer;
+    return status;
 }
+
+/* ---- for chains ---- */
+
+int clef__kernel_words(const clef__kernel *kernel) { return kernel->args + (int)((kernel->numbers_bytes + 7) / 8); }
+
+clef_status clef__kernel_write(const clef__kernel *kernel, uint64_t *to) {
+    for (int i = 1; i < kernel->args; i++) {
+        const argument *arg = &kernel->arg[i];
+        to[i] = arg->buffer ? (uint64_t)(uintptr_t)clef__buffer_address(arg->buffer) : arg->number;
+        if (arg->buffer && !to[i]) return clef_error_status(kernel->device->ctx);
+    }
+    memcpy(to + kernel->args, kernel->numbers, kernel->numbers_bytes);
+    return CLEF_OK;
+}
+
+size_t clef__kernel_local_bytes(const clef__kernel *kernel) {
+    cl_ulong bytes = 0;
+    cl_int code =
+        clGetKernelWorkGroupInfo(kernel->kernel, kernel->device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof bytes, &bytes, NULL);
+    return code == CL_SUCCESS ? (size_t)bytes : 0;
+}
+
+/* ---- the queue ---- */
 
 static clef_status check_range(const clef__kernel *k, const size_t global[3], const size_t local[3]) {
     size_t group = 1;

@@ -68,7 +68,8 @@ clef__driver clef__driver_of(const clef_device_info *info) {
         const char *platform, *type;
         clef__driver driver;
     } drivers[] = {
-#define DRIVER(platform, type, caches, large_pages, gathers, declares) {platform, type, {caches, large_pages, gathers, declares}},
+#define DRIVER(platform, type, caches, large_pages, gathers, chains, declares) \
+    {platform, type, {caches, large_pages, gathers, chains, declares}},
 #include "drivers.def"
 #undef DRIVER
     };

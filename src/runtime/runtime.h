@@ -260,10 +260,33 @@ void clef__codes_join(clef__device *device, clef__code *const *all, int n, const
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);
-/* The kernel's argument 0 is a struct of so many bytes, in which clef__kernel_put sets numbers for the launches that follow.  False
+/* The kernel has so many arguments, and argument 0 is a struct of so many bytes, in which clef__kernel_put sets numbers for the launches that follow.  False
    without host memory. */
-bool clef__kernel_reserve(clef__kernel *kernel, size_t bytes);
+bool clef__kernel_reserve(clef__kernel *kernel, int args, size_t bytes);
 void clef__kernel_put(clef__kernel *kernel, size_t at, size_t bytes, const void *value);
+/* What was set, in so many words: the arguments from the second on, a buffer's being its address, then the numbers. */
+int clef__kernel_words(const clef__kernel *kernel);
+clef_status clef__kernel_write(const clef__kernel *kernel, uint64_t *to);
+/* Of the work-group's memory, that its text asks for. */
+size_t clef__kernel_local_bytes(const clef__kernel *kernel);
+
+/* chain.c: launches of one device as steps of one launch.  A part is a kernel that steps have: `call` is a statement that calls it with
+   the arguments at `args` (cl/chained.h), `kernel` one of its own program. */
+typedef struct clef__chain clef__chain;
+typedef struct clef__chain_part {
+    clef__code *code;
+    clef__kernel *kernel;
+    char *call;
+} clef__chain_part;
+int clef__chain_after(const clef_context *ctx);       /* runs of a plan; below 0: when it pays */
+bool clef__device_chains(const clef__device *device); /* can it, and does nothing look at single launches? */
+/* NULL without an error where the driver makes none of it, which the log tells. */
+clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part, int n);
+void clef__chain_free(clef__chain *chain); /* NULL is allowed; waits for it */
+/* The next step: that part, with the arguments that a kernel of its program has now; one that fails leaves the chain's steps undone.  The launch
+   takes all steps since the last. */
+clef_status clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]);
+clef_status clef__chain_launch(clef__chain *chain, const char *label);
 /* Largest work-group this kernel may have on its device. */
 size_t clef__kernel_max_group(const clef__kernel *kernel);
 /* Was nothing of its program launched yet?  Some drivers compile only then. */

@@ -81,6 +81,7 @@ typedef struct clef__driver {
     bool caches;          /* it keeps compiled kernels itself, and binaries are dear to fetch */
     bool large_pages;     /* it may be given memory to compute in */
     bool gathers;         /* native kernels, one for each compute unit, run at the same time in all threads that it has */
+    bool chains;          /* kernels can be linked, follow the host's addresses, and see each other's writes (chain.c) */
     const char *declares; /* the option with which Clef's programs declare OpenCL's functions themselves, and a space, or nothing */
 } clef__driver;
 clef__driver clef__driver_of(const clef_device_info *info);
@@ -95,6 +96,7 @@ enum { CLEF__POOL_CLASSES = 64 * 8 };
 struct clef__buffer {
     clef__device *device;
     cl_mem memory;
+    void *address;                 /* where the device has it, too; NULL: nobody asked (clef__buffer_address) */
     uint64_t id;                   /* of the cl_mem: no other of this device has or had it; from 1 */
     size_t size;                   /* usable bytes */
     int refs;                      /* 0 while cached */
@@ -115,6 +117,8 @@ void clef__pool_close(clef__device *device);
 /* A buffer of a page or more in memory of our own, in large pages (pages.c); NULL where there are none. */
 enum { CLEF__LARGE_PAGE = 2 << 20 };
 cl_mem clef__pages_buffer(clef__device *device, size_t size);
+/* Where the device's kernels find it, for a driver whose chains may know (drivers.def); NULL after clef__fail. */
+void *clef__buffer_address(clef__buffer *buffer);
 /* Gives cached memory back to the driver; returns the bytes. */
 uint64_t clef__pool_trim(clef__device *device);
 
@@ -446,6 +450,7 @@ struct clef_context {
     char plan_for[16];  /* a key of cl/devices.def; "": none */
     int idle_programs;  /* see clef_options */
     bool no_tuning, tuning_loaded, no_affinity;
+    int chain_after; /* see clef_options; 0: never, -1: when it pays */
     clef__tuning tuning;
     clef__blas blas;
     clef__trace *trace;

@@ -162,9 +162,10 @@ static void write_signature(writer *w) {
     clef__text_append(&w->text, "#define PARTITION N(long, blocks) N(long, per_item) N(long, block)\n");
     if (w->segment) write_segment(w);
     else write_numbers(w);
-    clef__text_add(&w->text,
-                   "typedef struct NAMED(_numbers) { %s long end; } NAMED(_numbers);\n__kernel void NAME(NAMED(_numbers) v",
-                   w->segment ? "PARTITION EACH_SEGMENT(FIELDS)" : "NUMBERS");
+    clef__text_add(
+        &w->text,
+        "typedef struct NAMED(_numbers) { %s long end; } NAMED(_numbers);\nENTRY() void NAME(PLACE_OF_ITEM NAMED(_numbers) v",
+        w->segment ? "PARTITION EACH_SEGMENT(FIELDS)" : "NUMBERS");
     if (w->segment) clef__text_append(&w->text, " EACH_SEGMENT(POINTERS)");
     for (int i = 0; i < w->s->n && !w->segment; i++) {
         clef__text_append(&w->text, ",\n    ");
@@ -385,7 +386,7 @@ char *clef__transposing_source(const clef__space *s, int width) {
     write_transposing_numbers(&text, outer);
     clef__text_add(&text,
                    "typedef struct NAMED(_numbers) { NUMBERS long end; } NAMED(_numbers);\n"
-                   "__kernel void NAME(NAMED(_numbers) v, __global const MEMORY(%s) *p0, __global MEMORY(%s) *p1) {\n"
+                   "ENTRY() void NAME(PLACE_OF_ITEM NAMED(_numbers) v, __global const MEMORY(%s) *p0, __global MEMORY(%s) *p1) {\n"
                    "#undef N\n#define N(type, name) const type name = v.name;\n    NUMBERS\n#undef N\n"
                    "    long b = get_global_id(0) * per_item;\n    const long stop = min(b + per_item, blocks);\n"
                    "    for (; b < stop; ++b) {\n"

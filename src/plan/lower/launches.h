@@ -133,10 +133,12 @@ typedef struct clef__plan {
     int n_launches, launch_capacity;
     clef__edge *edge; /* of a plan with copies in second queues */
     int n_edges;
-    struct clef__event **event; /* of the running replay: of launches that are awaited, and of each device when it began */
-    bool ran;                   /* once, whole */
-    clef__bind *bind;           /* arguments that every replay sets */
-    clef__bind *arena_bind;     /* arguments that point into an arena: set when it moved */
+    struct clef__event **event;     /* of the running replay: of launches that are awaited, and of each device when it began */
+    bool ran;                       /* once, whole */
+    uint64_t runs;                  /* whole ones */
+    struct clef__plan_chain *chain; /* NULL: not made (chain.c) */
+    clef__bind *bind;               /* arguments that every replay sets */
+    clef__bind *arena_bind;         /* arguments that point into an arena: set when it moved */
     int n_binds, n_arena_binds;
     clef__prepacked *prepacked; /* in the order of their launches */
     int n_prepacked;

@@ -93,7 +93,8 @@ static clef_status make_kernel(clef_context *ctx, clef__launch *launch) {
         return status != CLEF_OK ? status : clef__fail(ctx, CLEF_BUILD, "plan: kernel %s could not be made", launch->name);
     }
     clef__fit_group(launch->local, clef__kernel_max_group(launch->kernel));
-    if (!clef__kernel_reserve(launch->kernel, launch->numbers)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    if (!clef__kernel_reserve(launch->kernel, launch->n_kernel_args, launch->numbers))
+        return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
     return CLEF_OK;
 }
 
@@ -221,6 +222,7 @@ void clef__plan_free(clef__plan *plan) {
     clef__free(plan->result);
     clef__free(plan->prepacked);
     clef__free(plan->prepacked_bind);
+    clef__plan_unchain(plan);
     clef__free(plan->key);
     clef__free(plan);
 }

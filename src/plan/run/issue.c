@@ -176,13 +176,17 @@ clef_status clef__plan_issue(clef__plan *plan, clef_context *ctx, const clef__gr
     bool news = !plan->ran && has_new_kernel(plan);
     *launched = 0;
     clef_status status = mark_beginning(&s);
-    for (int i = 0; status == CLEF_OK && i < plan->n_launches; i++) {
-        status = launch_one(&s, i);
-        if (!plan->launch[i].idle) clef__ahead_count(clef__device_at(ctx, plan->launch[i].device));
-        if (news) clef__report_compile(ctx, i + 1, plan->n_launches);
-        *launched += status == CLEF_OK;
+    bool chains = status == CLEF_OK && clef__plan_chains(plan, ctx);
+    for (int i = 0; status == CLEF_OK && i < plan->n_launches;) {
+        int next = chains ? clef__chain_from(plan, i, &status) : i;
+        if (next == i && status == CLEF_OK) status = launch_one(&s, next++);
+        for (; status == CLEF_OK && i < next; i++)
+            if (!plan->launch[i].idle) clef__ahead_count(clef__device_at(ctx, plan->launch[i].device));
+        if (news) clef__report_compile(ctx, i, plan->n_launches);
+        *launched = i;
     }
     status = end(&s, status);
     plan->ran |= status == CLEF_OK;
+    plan->runs += status == CLEF_OK;
     return status;
 }

@@ -1,0 +1,200 @@
+/* chain.c — many launches as one: their kernels are parts of one program, which does a chain's steps in order (cl/chain.cl).
+
+   A step is a kernel with its arguments and its range.  Steps are written into memory of the host, which the kernel reads: no driver copies
+   them.  That memory belongs to one launch until the launch is over, so a chain has some of it for those that are queued. */
+#include "chain_step.h"
+#include "runtime/runtime_internal.h"
+#include "runtime/text.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory of one launch ---- */
+
+enum { ROOMS = 8, LINE = 128 /* bytes that no two cores share */ };
+
+typedef struct room {
+    uint64_t *record;
+    int words, word_capacity;
+    uint32_t *counters;
+    int steps, step_capacity;
+    cl_event over; /* NULL: nothing was queued with it */
+} room;
+
+struct clef__chain {
+    clef__device *device;
+    cl_kernel kernel;
+    size_t local_bytes; /* of the part that wants most of the work-group's memory */
+    room room[ROOMS];
+    int at; /* the one that steps are written to */
+};
+
+static void wait_for(room *r) {
+    if (!r->over) return;
+    clWaitForEvents(1, &r->over); /* of work that failed clFinish tells */
+    clReleaseEvent(r->over);
+    r->over = NULL;
+}
+
+/* Counters begin on a line of their own, which malloc does not promise: one more is asked for. */
+static uint32_t *first_line(uint32_t *counters) { return (uint32_t *)(((uintptr_t)counters + LINE - 1) / LINE * LINE); }
+
+static bool make_room(room *r, int words) {
+    size_t line = LINE / sizeof *r->counters;
+    while (r->word_capacity < r->words + words)
+        if (!clef__grow(&r->record, r->word_capacity, &r->word_capacity, sizeof *r->record)) return false;
+    if (r->steps < r->step_capacity) return true;
+    int wanted = r->step_capacity ? 2 * r->step_capacity : 16;
+    uint32_t *counters = clef__calloc(((size_t)wanted + 1) * line, sizeof *counters);
+    if (!counters) return false;
+    clef__free(r->counters);
+    r->counters = counters;
+    r->step_capacity = wanted;
+    return true;
+}
+
+/* ---- its program ---- */
+
+static char *part_text(const clef__chain_part *part) {
+    const clef__code *code = part->code;
+    const char *file = code->file ? clef__embedded(code->file) : NULL, *text = code->text ? code->text : "";
+    return clef__asprintf("#define USES %d\n%s%s%s%s\n#pragma clang attribute pop\nCHAIN_PART { %s }\n",
+                          clef__uses(code->text, file, code->options), clef__embedded("common.h"), clef__embedded("chained.h"),
+                          text, file ? file : "", part->call);
+}
+
+static char *chain_text(int n) {
+    clef__text text = {0};
+    clef__text_append(&text, "#define CASES(X)");
+    for (int i = 0; i < n; i++) clef__text_add(&text, " X(%d)", i);
+    clef__text_add(&text, "\n%s", clef__embedded("chain.cl"));
+    return text.data;
+}
+
+/* One of the programs that are linked; takes both texts.  NULL where it does not compile. */
+static cl_program compile(clef__device *device, char *text, char *options) {
+    cl_int code = CL_SUCCESS;
+    cl_program program = text && options ? clCreateProgramWithSource(device->context, 1, (const char **)&text, NULL, &code) : NULL;
+    if (program) code = clCompileProgram(program, 1, &device->id, options, 0, NULL, NULL, NULL, NULL);
+    if (program && code != CL_SUCCESS) {
+        clReleaseProgram(program);
+        program = NULL;
+    }
+    clef__free(text);
+    clef__free(options);
+    return program;
+}
+
+/* The linked program of all parts; NULL: there is none. */
+static cl_program build(clef__device *device, const clef__chain_part *part, int n) {
+    cl_program *all = clef__calloc((size_t)n + 1, sizeof *all), whole = NULL;
+    int made = 0;
+    for (bool well = all; well && made <= n; made += well) {
+        bool last = made == n;
+        char *options = last ? clef__asprintf("%s %s", device->options, clef__driver_of(&device->info).declares)
+                             : clef__asprintf("%s %s -DCHAINED_AS=part_%d", device->options, part[made].code->options, made);
+        all[made] = compile(device, last ? chain_text(n) : part_text(&part[made]), options);
+        well = all[made];
+    }
+    cl_int code = CL_SUCCESS;
+    if (made > n) whole = clLinkProgram(device->context, 1, &device->id, "", (cl_uint)n + 1, all, NULL, NULL, &code);
+    if (whole && code != CL_SUCCESS) {
+        clReleaseProgram(whole);
+        whole = NULL;
+    }
+    for (int i = 0; i < made; i++) clReleaseProgram(all[i]);
+    clef__free(all);
+    return whole;
+}
+
+/* Drivers may compile a kernel when it first runs: that is now, without any step. */
+static bool try_it(clef__chain *chain) {
+    return clef__chain_launch(chain, "chain") == CLEF_OK && clef__finish(chain->device) == CLEF_OK;
+}
+
+clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part, int n) {
+    if (clef__ready(device) != CLEF_OK) return NULL;
+    double begin = clef__now();
+    clef__chain *chain = clef__calloc(1, sizeof *chain);
+    cl_program program = chain ? build(device, part, n) : NULL;
+    cl_int code = CL_SUCCESS;
+    if (program) {
+        chain->device = device;
+        chain->kernel = clCreateKernel(program, "chain", &code);
+        clReleaseProgram(program); /* the kernel holds it */
+    }
+    for (int i = 0; program && i < n; i++)
+        if (clef__kernel_local_bytes(part[i].kernel) > chain->local_bytes)
+            chain->local_bytes = clef__kernel_local_bytes(part[i].kernel);
+    bool well = program && chain->kernel && try_it(chain);
+    device->ctx->counters.compile_seconds += clef__now() - begin;
+    clef__trace_host(device->ctx, "chain", begin, clef__now());
+    clef__log_line(device->ctx, CLEF_LOG_DEBUG, "chain: of %d kernels %s, %.2f s", n, well ? "is one" : "could not be made one",
+                   clef__now() - begin);
+    if (well) return chain;
+    clef__chain_free(chain);
+    return NULL;
+}
+
+void clef__chain_free(clef__chain *chain) {
+    if (!chain) return;
+    bool alive = chain->device && clef__alive(chain->device);
+    for (int i = 0; i < ROOMS; i++) {
+        if (alive) wait_for(&chain->room[i]);
+        clef__free(chain->room[i].record);
+        clef__free(chain->room[i].counters);
+    }
+    if (alive && chain->kernel) clReleaseKernel(chain->kernel);
+    clef__free(chain);
+}
+
+/* ---- steps ---- */
+
+int clef__chain_after(const clef_context *ctx) { return ctx->chain_after; }
+
+bool clef__device_chains(const clef__device *device) {
+    return device->ctx->chain_after != 0 && !device->ctx->trace && clef__driver_of(&device->info).chains;
+}
+
+clef_status clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]) {
+    room *r = &chain->room[chain->at];
+    if (r->steps == 0) wait_for(r);
+    int words = STEP_ARGS + clef__kernel_words(kernel);
+    bool has_room = make_room(r, words);
+    clef_status status =
+        has_room ? clef__ready(chain->device) : clef__fail(chain->device->ctx, CLEF_MEMORY, "chain: out of host memory");
+    uint64_t *step = r->record + r->words;
+    if (status == CLEF_OK) status = clef__kernel_write(kernel, step + STEP_ARGS);
+    if (status != CLEF_OK) {
+        r->words = r->steps = 0;
+        return status;
+    }
+    for (int d = 0; d < 3; d++) step[STEP_ITEMS + d] = global[d];
+    step[STEP_TOTAL] = global[0] * global[1] * global[2];
+    step[STEP_PART] = (uint64_t)part;
+    step[STEP_WORDS] = (uint64_t)words;
+    r->words += words;
+    r->steps++;
+    return CLEF_OK;
+}
+
+clef_status clef__chain_launch(clef__chain *chain, const char *label) {
+    clef__device *device = chain->device;
+    room *r = &chain->room[chain->at];
+    uint32_t *counters = r->counters ? first_line(r->counters) : NULL;
+    cl_ulong record = (cl_ulong)(uintptr_t)r->record, counted = (cl_ulong)(uintptr_t)counters;
+    cl_int steps = r->steps;
+    size_t groups = device->info.compute_units, one = 1;
+    if (counters) memset(counters, 0, (size_t)steps * STEP_COUNTERS * sizeof *counters);
+    r->words = r->steps = 0;
+    clef_status status = clef__ready(device);
+    if (status != CLEF_OK) return status;
+    cl_int code = clSetKernelArg(chain->kernel, 0, sizeof record, &record);
+    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 1, sizeof counted, &counted);
+    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 2, sizeof steps, &steps);
+    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 3, chain->local_bytes + LINE, NULL);
+    if (code == CL_SUCCESS) code = clEnqueueNDRangeKernel(device->queue, chain->kernel, 1, NULL, &groups, &one, 0, NULL, &r->over);
+    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel %s", label);
+    chain->at = (chain->at + 1) % ROOMS;
+    device->ctx->counters.launches += steps > 0;
+    return CLEF_OK;
+}

@@ -1,0 +1,330 @@
+/* Launches that go as one: the same bits as one by one, whatever is trained, and nothing where it may not be.
+   ctest: cost=60 apart */
+#include "clef.h"
+#include "clef/opencl.h"
+#include "runtime/runtime_internal.h"
+#include "support/device.h"
+#include <string.h>
+
+enum { STEPS = 5, BATCH = 6, CLASSES = 5, TOKENS = 11, CONTEXT = 8 };
+
+/* ---- nets, and what they learn from ---- */
+
+typedef struct task {
+    const char *name;
+    clef_module *(*net)(clef_context *ctx);
+    clef_shape x;
+    bool tokens; /* x is of whole numbers below TOKENS, and so is what is wanted of each */
+} task;
+
+static clef_module *lenet(clef_context *ctx) { return clef_model_lenet(ctx, CLEF_SHAPE(1, 16, 16), CLASSES); }
+static clef_module *normed(clef_context *ctx) {
+    clef_nn_conv2d_options padded = {.conv.padding = {1, 1}}, apart = {.conv.padding = {1, 1}, .conv.groups = 8};
+    clef_module *body =
+        clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 8, 8, 3, &padded), clef_nn_batch_norm2d(ctx, 8, NULL)));
+    return clef_sequential(ctx, CLEF_LAYERS(clef_nn_conv2d(ctx, 3, 8, 3, &padded), clef_nn_residual(ctx, body, NULL, true),
+                                            clef_nn_conv2d(ctx, 8, 8, 3, &apart), clef_nn_avg_pool2d(ctx, 2, NULL),
+                                            clef_nn_dropout(ctx, 0.2), clef_nn_flatten(ctx), clef_nn_linear(ctx, 8 * 49, 40, NULL),
+                                            clef_nn_layer_norm(ctx, CLEF_SHAPE(40), NULL), clef_nn_gelu(ctx),
+                                            clef_nn_linear(ctx, 40, CLASSES, NULL)));
+}
+static clef_module *gpt(clef_context *ctx) {
+    return clef_nn_gpt(
+        ctx, &(clef_gpt_options){.vocabulary = TOKENS, .context = CONTEXT, .layers = 2, .heads = 2, .width = 32, .dropout = 0.1});
+}
+static clef_module *lstm(clef_context *ctx) {
+    return clef_nn_lstm_language(ctx, &(clef_lstm_language_options){.vocabulary = TOKENS, .layers = 2, .width = 24});
+}
+
+static const task tasks[] = {
+    {"lenet", lenet, {4, {BATCH, 1, 16, 16}}, false},
+    {"norms and dropout", normed, {4, {BATCH, 3, 14, 14}}, false},
+    {"gpt", gpt, {2, {BATCH, CONTEXT}}, true},
+    {"lstm", lstm, {2, {BATCH, CONTEXT}}, true},
+};
+enum { TASKS = sizeof tasks / sizeof *tasks };
+
+static clef_tensor *numbers(clef_context *ctx, clef_shape shape, int below) {
+    int64_t data[256];
+    for (int64_t i = 0; i < clef_shape_numel(shape); i++) data[i] = (i * i + 3 * i) % below;
+    return clef_keep(clef_from_host(ctx, shape, CLEF_I64, data));
+}
+
+static void expect_ok(clef_context *ctx, clef_status status) { cr_assert_eq(status, CLEF_OK, "%s", clef_error(ctx)); }
+
+/* What training leaves. */
+typedef struct outcome {
+    float weight[1 << 15];
+    size_t n;
+    uint64_t last; /* launches of the last step */
+} outcome;
+
+static void read_weights(clef_context *ctx, clef_module *net, outcome *o) {
+    o->n = 0;
+    for (int i = 0; i < clef_module_tensors(net); i++) {
+        clef_tensor *t = clef_module_tensor(net, i).tensor;
+        size_t here = clef_tensor_dtype(t) == CLEF_F32 ? (size_t)clef_numel(t) : 0;
+        cr_assert_leq(o->n + here, sizeof o->weight / sizeof *o->weight);
+        if (here) expect_ok(ctx, clef_read(t, o->weight + o->n, here * sizeof(float)));
+        o->n += here;
+    }
+}
+
+static void train(clef_context *ctx, const task *t, outcome *o) {
+    clef_seed(ctx, 3);
+    clef_module *net = t->net(ctx);
+    cr_assert(net, "%s", clef_error(ctx));
+    clef_optimizer *adam = clef_adamw(net, &(clef_adamw_options){.lr = 0.01});
+    clef_tensor *x = t->tokens ? numbers(ctx, t->x, TOKENS) : clef_keep(noise_tensor(ctx, t->x, 5));
+    clef_tensor *wanted = t->tokens ? numbers(ctx, CLEF_SHAPE(BATCH * CONTEXT), TOKENS) : numbers(ctx, CLEF_SHAPE(BATCH), CLASSES);
+    for (int i = 0; i < STEPS; i++) {
+        uint64_t before = clef_counters_get(ctx).launches;
+        clef_tensor *y = clef_forward(net, x);
+        if (t->tokens) y = clef_reshape(y, CLEF_SHAPE(BATCH * CONTEXT, TOKENS));
+        expect_ok(ctx, clef_backward(clef_cross_entropy(y, wanted, NULL)));
+        clef_clip_grad_norm(net, 1);
+        expect_ok(ctx, clef_step(adam));
+        expect_ok(ctx, clef_end_step(ctx));
+        o->last = clef_counters_get(ctx).launches - before;
+    }
+    read_weights(ctx, net, o);
+    clef_release(x);
+    clef_release(wanted);
+}
+
+/* The same bits with and without chains; how often a step of each is launched. */
+static void compare(const task *t, clef_options o, uint64_t launches[2]) {
+    static outcome apart, chained;
+    for (int i = 0; i < 2; i++) {
+        o.chain_after = i ? 2 : -1;
+        clef_context *ctx = open_or_skip(&o);
+        train(ctx, t, i ? &chained : &apart);
+        launches[i] = i ? chained.last : apart.last;
+        close_clean(ctx);
+    }
+    cr_assert_eq(chained.n, apart.n);
+    cr_expect(memcmp(chained.weight, apart.weight, apart.n * sizeof(float)) == 0, "%s: other bits", t->name);
+}
+
+static bool device_chains(void) {
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    bool chains = clef__device_chains(clef__device_at(ctx, 0));
+    clef_close(ctx);
+    return chains;
+}
+
+/* ---- the same bits ---- */
+
+Test(chain, training_has_the_same_bits_and_few_launches) {
+    bool chains = device_chains();
+    for (int i = 0; i < TASKS; i++) {
+        uint64_t launches[2];
+        compare(&tasks[i], (clef_options){0}, launches);
+        cr_expect(launches[0] > 10, "%s: %d launches", tasks[i].name, (int)launches[0]);
+        if (chains) cr_expect(launches[1] <= 3, "%s: %d launches as chains", tasks[i].name, (int)launches[1]);
+        else cr_expect_eq(launches[1], launches[0], "this driver's kernels are not known to make chains");
+    }
+}
+
+Test(chain, other_kernels_too) {
+    static const char *const profiles[] = {"cpu", "cpu_avx2", "minimal", "gpu"};
+    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++) {
+        uint64_t launches[2];
+        compare(&tasks[i % TASKS], (clef_options){.profile = profiles[i]}, launches);
+        cr_expect_leq(launches[1], launches[0]);
+    }
+}
+
+Test(chain, exact_buffers) {
+    uint64_t launches[2];
+    compare(&tasks[1], (clef_options){.debug_memory = true}, launches);
+}
+
+Test(chain, parts_of_a_device) {
+    clef_context *ctx = clef_open(&(clef_options){.device = "0/2"});
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
+    clef_close(ctx);
+    uint64_t launches[2];
+    compare(&tasks[2], (clef_options){.device = "0/2#1"}, launches);
+}
+
+/* ---- numbers and memory that change from run to run ---- */
+
+/* y = (a·x + k) twice over, as several launches: a product keeps them apart. */
+static clef_tensor *sum_of(clef_tensor *x, clef_tensor *w, double k) {
+    clef_tensor *y = clef_add_scalar(clef_matmul(x, w), k);
+    return clef_add_scalar(clef_matmul(y, w), -k);
+}
+
+Test(chain, every_run_has_its_own_arguments) {
+    enum { N = 24, RUNS = 40 }; /* more runs than a chain has rooms, without a wait between them */
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    float identity[N * N] = {0}, got[N * N];
+    for (int i = 0; i < N; i++) identity[i * N + i] = 1;
+    clef_tensor *w = clef_keep(clef_from_host(ctx, CLEF_SHAPE(N, N), CLEF_F32, identity)), *y[RUNS];
+    expect_ok(ctx, clef_eval(w));
+    for (int r = 0; r < RUNS; r++) {
+        clef_tensor *x = clef_from_host(ctx, CLEF_SHAPE(N, N), CLEF_F32, identity);
+        y[r] = clef_keep(sum_of(clef_mul_scalar(x, r), w, r + 1));
+        expect_ok(ctx, clef_eval(y[r]));
+        expect_ok(ctx, clef_end_step(ctx));
+    }
+    for (int r = 0; r < RUNS; r++) {
+        expect_ok(ctx, clef_read(y[r], got, sizeof got));
+        for (int i = 0; i < N * N; i++) cr_assert_eq(got[i], r * identity[i] + 0 * (r + 1), "run %d, element %d: %g", r, i, got[i]);
+        clef_release(y[r]);
+    }
+    clef_release(w);
+    close_clean(ctx);
+}
+
+/* Buffers of its own that a program gives and takes away at once. */
+Test(chain, memory_goes_after_the_launch_that_uses_it) {
+    enum { N = 512, RUNS = 6 };
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    static float data[N * N], got[N * N];
+    for (int i = 0; i < N * N; i++) data[i] = (float)(i % 7 - 3);
+    clef_tensor *w = clef_keep(clef_full(ctx, CLEF_SHAPE(N, N), CLEF_F32, 1));
+    for (int r = 0; r < RUNS; r++) {
+        cl_int code;
+        cl_mem memory =
+            clCreateBuffer(clef_opencl_context(ctx), CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, sizeof data, data, &code);
+        cr_assert_eq(code, CL_SUCCESS);
+        clef_tensor *y = clef_keep(sum_of(clef_from_opencl(ctx, memory, 0, CLEF_SHAPE(N, N), CLEF_F32), w, 0));
+        clReleaseMemObject(memory);
+        expect_ok(ctx, clef_eval(y));
+        expect_ok(ctx, clef_end_step(ctx));
+        expect_ok(ctx, clef_read(y, got, sizeof got));
+        for (int i = 0; i < N; i++) {
+            float sum = 0;
+            for (int j = 0; j < N; j++) sum += data[i * N + j];
+            cr_assert_eq(got[i * N], N * sum, "run %d, row %d", r, i);
+        }
+        clef_release(y);
+    }
+    clef_release(w);
+    close_clean(ctx);
+}
+
+/* ---- when, and when not ---- */
+
+static uint64_t launches_of_a_run(clef_context *ctx, int runs) {
+    uint64_t before = 0;
+    for (int r = 0; r < runs; r++) {
+        before = clef_counters_get(ctx).launches;
+        clef_tensor *x = clef_randn(ctx, CLEF_SHAPE(16, 16));
+        expect_ok(ctx, clef_eval(sum_of(x, clef_softmax(x, 1), 1)));
+        expect_ok(ctx, clef_end_step(ctx));
+    }
+    return clef_counters_get(ctx).launches - before;
+}
+
+Test(chain, begins_after_so_many_runs) {
+    if (!device_chains()) cr_skip_test("no chains on this device");
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 3}), *never = open_or_skip(&(clef_options){.chain_after = -1});
+    uint64_t all = launches_of_a_run(never, 6);
+    cr_assert_eq(launches_of_a_run(ctx, 3), all);
+    cr_assert_eq(launches_of_a_run(ctx, 1), 1);
+    close_clean(ctx);
+    close_clean(never);
+}
+
+Test(chain, begins_by_itself_when_it_pays) {
+    if (!device_chains()) cr_skip_test("no chains on this device");
+    unsetenv("CLEF_CHAIN");
+    clef_context *ctx = open_or_skip(NULL);
+    clef_tensor *w = clef_keep(noise_tensor(ctx, CLEF_SHAPE(8, 8), 1));
+    uint64_t launches = 0;
+    for (int r = 0; r < 5000; r++) {
+        clef_tensor *y = w;
+        for (int i = 0; i < 40; i++) y = clef_matmul(y, w);
+        launches = clef_counters_get(ctx).launches;
+        expect_ok(ctx, clef_eval(y));
+        expect_ok(ctx, clef_end_step(ctx));
+        launches = clef_counters_get(ctx).launches - launches;
+        if (r == 20) cr_assert_geq(launches, 40, "nothing has paid yet");
+    }
+    cr_assert_eq(launches, 1);
+    clef_release(w);
+    close_clean(ctx);
+}
+
+Test(chain, the_variable) {
+    setenv("CLEF_CHAIN", "0", 1);
+    clef_context *ctx = open_or_skip(NULL);
+    cr_assert_not(clef__device_chains(clef__device_at(ctx, 0)));
+    close_clean(ctx);
+    setenv("CLEF_CHAIN", "soon", 1);
+    cr_assert_null(clef_open(NULL));
+    cr_assert_str_eq(clef_error(NULL), "open: CLEF_CHAIN is \"soon\"; it is a whole number from 0 to 999999");
+    ctx = open_or_skip(&(clef_options){.chain_after = 1}); /* the option counts */
+    close_clean(ctx);
+}
+
+/* Do these tests test?  What is broken in the chain's own text shows. */
+static const struct {
+    const char *file, *from, *to;
+} faults[] = {{"chain.cl", "i / w % h", "i / h % w"},
+              {"chain.cl", "i / w / h", "0"},
+              {"chain.cl", "s < steps", "s < steps - 1"},
+              {"chained.h", "chain_place[d]", "chain_place[2 - (d)]"}};
+static int fault;
+
+static const char *changed(const char *file, const char *text) {
+    static char other[1 << 14];
+    if (strcmp(file, faults[fault].file) != 0) return text;
+    const char *at = strstr(text, faults[fault].from);
+    cr_assert(at, "%s is another one by now", file);
+    snprintf(other, sizeof other, "%.*s%s%s", (int)(at - text), text, faults[fault].to, at + strlen(faults[fault].from));
+    return other;
+}
+
+/* A range of three dimensions: products of a batch, the first run one by one, the second as a chain.  True: the same bits. */
+static bool repeats_products(void) {
+    enum { N = 3 * 72 * 72 };
+    static float y[2][N];
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    clef_tensor *x = clef_keep(noise_tensor(ctx, CLEF_SHAPE(3, 72, 72), 1));
+    expect_ok(ctx, clef_eval(x));
+    for (int i = 0; i < 2; i++) {
+        expect_ok(ctx, clef_read(clef_matmul(clef_matmul(x, x), x), y[i], sizeof y[i]));
+        expect_ok(ctx, clef_end_step(ctx));
+    }
+    clef_release(x);
+    close_clean(ctx);
+    return memcmp(y[0], y[1], sizeof y[0]) == 0;
+}
+
+Test(chain, ranges_of_three_dimensions) { cr_assert(repeats_products()); }
+
+static void expect_noticed(void) {
+    if (!device_chains()) cr_skip_test("no chains on this device");
+    clef__embedded_hook = changed;
+    cr_assert_not(repeats_products(), "%s: %s", faults[fault].file, faults[fault].from);
+}
+
+Test(chain, wrong_rows_are_noticed) { fault = 0, expect_noticed(); }
+Test(chain, wrong_planes_are_noticed) { fault = 1, expect_noticed(); }
+Test(chain, missing_steps_are_noticed) { fault = 2, expect_noticed(); }
+Test(chain, wrong_places_are_noticed) { fault = 3, expect_noticed(); }
+
+static const char *broken(const char *file, const char *text) {
+    return strcmp(file, "chain.cl") == 0 ? "this is no program" : text;
+}
+
+Test(chain, one_that_cannot_be_made_is_none) {
+    clef__embedded_hook = broken;
+    uint64_t launches[2];
+    compare(&tasks[0], (clef_options){0}, launches);
+    cr_assert_eq(launches[1], launches[0]);
+}
+
+Test(chain, a_trace_shows_every_launch) {
+    char path[] = "/tmp/clef_chain_XXXXXX";
+    cr_assert(mkstemp(path) >= 0);
+    setenv("CLEF_TRACE", path, 1);
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    cr_assert_gt(launches_of_a_run(ctx, 4), 1);
+    clef_close(ctx);
+    remove(path);
+}
