@@ -14,6 +14,11 @@
 #endif
 #include "declarations.h"
 
+/* Of a part of a chain, which is linked with others: the host ends this behind the part's text. */
+#ifdef CHAINED_AS
+#pragma clang attribute push(__attribute__((internal_linkage)), apply_to = function)
+#endif
+
 /* How a kernel begins that may become a part of a chain, where it is a function (chained.h): ENTRY(attributes) void name(PLACE_OF_ITEM …).  Its
    memory of the work-group is ROOM_OF_ITEM, once. */
 #define ENTRY(attributes) __kernel attributes

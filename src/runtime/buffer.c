@@ -220,9 +220,7 @@ void *clef__buffer_address(clef__buffer *b) {
     cl_int code = CL_SUCCESS;
     void *address = clEnqueueMapBuffer(b->device->queue, b->memory, CL_TRUE, CL_MAP_READ, 0, b->size, 0, NULL, NULL, &code);
     if (code == CL_SUCCESS) code = clEnqueueUnmapMemObject(b->device->queue, b->memory, address, 0, NULL, NULL);
-    if (code == CL_SUCCESS) return b->address = address;
-    clef__fail_cl(b->device, code, "memory: the address of %zu bytes", b->size);
-    return NULL;
+    return code == CL_SUCCESS ? b->address = address : NULL;
 }
 
 void clef__buffer_retain(clef__buffer *buffer) { buffer->refs++; }

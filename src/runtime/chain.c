@@ -5,7 +5,6 @@
 #include "chain_step.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/text.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- memory of one launch ---- */
@@ -15,6 +14,7 @@ enum { ROOMS = 8, LINE = 128 /* bytes that no two cores share */ };
 typedef struct room {
     uint64_t *record;
     int words, word_capacity;
+    uint64_t widest; /* items of the step with the most */
     uint32_t *counters;
     int steps, step_capacity;
     cl_event over; /* NULL: nothing was queued with it */
@@ -28,11 +28,13 @@ struct clef__chain {
     int at; /* the one that steps are written to */
 };
 
-static void wait_for(room *r) {
-    if (!r->over) return;
-    clWaitForEvents(1, &r->over); /* of work that failed clFinish tells */
-    clReleaseEvent(r->over);
-    r->over = NULL;
+/* False: nobody knows whether its launch is over. */
+static bool wait_for(room *r) {
+    bool over = true;
+    if (r->over) clef__wait_for_event(r->over, &over); /* of work that failed clFinish tells */
+    if (r->over && over) clReleaseEvent(r->over);
+    if (over) r->over = NULL;
+    return over;
 }
 
 /* Counters begin on a line of their own, which malloc does not promise: one more is asked for. */
@@ -106,9 +108,41 @@ static cl_program build(clef__device *device, const clef__chain_part *part, int 
     return whole;
 }
 
-/* Drivers may compile a kernel when it first runs: that is now, without any step. */
+/* False: some part does not tell. */
+static bool find_local_bytes(clef__chain *chain, const clef__chain_part *part, int n) {
+    bool known = true;
+    for (int i = 0; known && i < n; i++) {
+        size_t bytes;
+        known = clef__kernel_local_bytes(part[i].kernel, &bytes);
+        if (known && bytes > chain->local_bytes) chain->local_bytes = bytes;
+    }
+    return known;
+}
+
+static cl_int enqueue(clef__chain *chain, room *r, int steps, size_t groups) {
+    uint32_t *counters = r->counters ? first_line(r->counters) : NULL;
+    cl_ulong record = (cl_ulong)(uintptr_t)r->record, counted = (cl_ulong)(uintptr_t)counters;
+    cl_int n = steps;
+    size_t one = 1;
+    if (counters) memset(counters, 0, (size_t)steps * STEP_COUNTERS * sizeof *counters);
+    cl_int code = clSetKernelArg(chain->kernel, 0, sizeof record, &record);
+    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 1, sizeof counted, &counted);
+    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 2, sizeof n, &n);
+    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 3, chain->local_bytes + LINE, NULL); /* it may not be empty */
+    if (code != CL_SUCCESS) return code;
+    return clEnqueueNDRangeKernel(chain->device->queue, chain->kernel, 1, NULL, &groups, &one, 0, NULL, &r->over);
+}
+
+/* Drivers may compile a kernel when it first runs: that is now, without any step.  If it fails, the program has lost nothing. */
 static bool try_it(clef__chain *chain) {
-    return clef__chain_launch(chain, "chain") == CLEF_OK && clef__finish(chain->device) == CLEF_OK;
+    room *r = &chain->room[0];
+    bool over = false;
+    if (enqueue(chain, r, 0, chain->device->info.compute_units) != CL_SUCCESS) return false;
+    clFlush(chain->device->queue);
+    bool well = clef__wait_for_event(r->over, &over) == CL_SUCCESS && over;
+    if (over) clReleaseEvent(r->over);
+    if (over) r->over = NULL;
+    return well;
 }
 
 clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part, int n) {
@@ -122,12 +156,8 @@ clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part,
         chain->kernel = clCreateKernel(program, "chain", &code);
         clReleaseProgram(program); /* the kernel holds it */
     }
-    for (int i = 0; program && i < n; i++)
-        if (clef__kernel_local_bytes(part[i].kernel) > chain->local_bytes)
-            chain->local_bytes = clef__kernel_local_bytes(part[i].kernel);
-    bool well = program && chain->kernel && try_it(chain);
+    bool well = program && chain->kernel && find_local_bytes(chain, part, n) && try_it(chain);
     device->ctx->counters.compile_seconds += clef__now() - begin;
-    clef__trace_host(device->ctx, "chain", begin, clef__now());
     clef__log_line(device->ctx, CLEF_LOG_DEBUG, "chain: of %d kernels %s, %.2f s", n, well ? "is one" : "could not be made one",
                    clef__now() - begin);
     if (well) return chain;
@@ -139,7 +169,7 @@ void clef__chain_free(clef__chain *chain) {
     if (!chain) return;
     bool alive = chain->device && clef__alive(chain->device);
     for (int i = 0; i < ROOMS; i++) {
-        if (alive) wait_for(&chain->room[i]);
+        if (chain->room[i].over && !(alive && wait_for(&chain->room[i]))) continue; /* a kernel may still read it */
         clef__free(chain->room[i].record);
         clef__free(chain->room[i].counters);
     }
@@ -155,46 +185,37 @@ bool clef__device_chains(const clef__device *device) {
     return device->ctx->chain_after != 0 && !device->ctx->trace && clef__driver_of(&device->info).chains;
 }
 
-clef_status clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]) {
+bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]) {
     room *r = &chain->room[chain->at];
-    if (r->steps == 0) wait_for(r);
     int words = STEP_ARGS + clef__kernel_words(kernel);
-    bool has_room = make_room(r, words);
-    clef_status status =
-        has_room ? clef__ready(chain->device) : clef__fail(chain->device->ctx, CLEF_MEMORY, "chain: out of host memory");
-    uint64_t *step = r->record + r->words;
-    if (status == CLEF_OK) status = clef__kernel_write(kernel, step + STEP_ARGS);
-    if (status != CLEF_OK) {
+    bool well = clef__alive(chain->device) && (r->steps > 0 || wait_for(r)) && make_room(r, words);
+    if (!well || !clef__kernel_write(kernel, r->record + r->words + STEP_ARGS)) {
         r->words = r->steps = 0;
-        return status;
+        return false;
     }
+    uint64_t *step = r->record + r->words;
     for (int d = 0; d < 3; d++) step[STEP_ITEMS + d] = global[d];
     step[STEP_TOTAL] = global[0] * global[1] * global[2];
     step[STEP_PART] = (uint64_t)part;
     step[STEP_WORDS] = (uint64_t)words;
+    if (r->steps == 0 || step[STEP_TOTAL] > r->widest) r->widest = step[STEP_TOTAL];
     r->words += words;
     r->steps++;
-    return CLEF_OK;
+    return true;
 }
 
-clef_status clef__chain_launch(clef__chain *chain, const char *label) {
+/* No more work-groups than the widest step has items: work that does not pay for waking another compute unit wakes none. */
+clef_status clef__chain_launch(clef__chain *chain) {
     clef__device *device = chain->device;
     room *r = &chain->room[chain->at];
-    uint32_t *counters = r->counters ? first_line(r->counters) : NULL;
-    cl_ulong record = (cl_ulong)(uintptr_t)r->record, counted = (cl_ulong)(uintptr_t)counters;
-    cl_int steps = r->steps;
-    size_t groups = device->info.compute_units, one = 1;
-    if (counters) memset(counters, 0, (size_t)steps * STEP_COUNTERS * sizeof *counters);
+    int steps = r->steps;
+    size_t units = device->info.compute_units, groups = r->widest < units ? (size_t)r->widest : units;
     r->words = r->steps = 0;
     clef_status status = clef__ready(device);
-    if (status != CLEF_OK) return status;
-    cl_int code = clSetKernelArg(chain->kernel, 0, sizeof record, &record);
-    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 1, sizeof counted, &counted);
-    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 2, sizeof steps, &steps);
-    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 3, chain->local_bytes + LINE, NULL);
-    if (code == CL_SUCCESS) code = clEnqueueNDRangeKernel(device->queue, chain->kernel, 1, NULL, &groups, &one, 0, NULL, &r->over);
-    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel %s", label);
+    if (status != CLEF_OK || groups == 0) return status;
+    cl_int code = enqueue(chain, r, steps, groups);
+    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel chain");
     chain->at = (chain->at + 1) % ROOMS;
-    device->ctx->counters.launches += steps > 0;
+    device->ctx->counters.launches++;
     return CLEF_OK;
 }

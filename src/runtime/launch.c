@@ -122,21 +122,22 @@ clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffe
 
 int clef__kernel_words(const clef__kernel *kernel) { return kernel->args + (int)((kernel->numbers_bytes + 7) / 8); }
 
-clef_status clef__kernel_write(const clef__kernel *kernel, uint64_t *to) {
+bool clef__kernel_write(const clef__kernel *kernel, uint64_t *to) {
     for (int i = 1; i < kernel->args; i++) {
         const argument *arg = &kernel->arg[i];
         to[i] = arg->buffer ? (uint64_t)(uintptr_t)clef__buffer_address(arg->buffer) : arg->number;
-        if (arg->buffer && !to[i]) return clef_error_status(kernel->device->ctx);
+        if (arg->buffer && !to[i]) return false;
     }
     memcpy(to + kernel->args, kernel->numbers, kernel->numbers_bytes);
-    return CLEF_OK;
+    return true;
 }
 
-size_t clef__kernel_local_bytes(const clef__kernel *kernel) {
-    cl_ulong bytes = 0;
+bool clef__kernel_local_bytes(const clef__kernel *kernel, size_t *bytes) {
+    cl_ulong found = 0;
     cl_int code =
-        clGetKernelWorkGroupInfo(kernel->kernel, kernel->device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof bytes, &bytes, NULL);
-    return code == CL_SUCCESS ? (size_t)bytes : 0;
+        clGetKernelWorkGroupInfo(kernel->kernel, kernel->device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof found, &found, NULL);
+    *bytes = (size_t)found;
+    return code == CL_SUCCESS;
 }
 
 /* ---- the queue ---- */

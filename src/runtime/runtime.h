@@ -266,9 +266,9 @@ bool clef__kernel_reserve(clef__kernel *kernel, int args, size_t bytes);
 void clef__kernel_put(clef__kernel *kernel, size_t at, size_t bytes, const void *value);
 /* What was set, in so many words: the arguments from the second on, a buffer's being its address, then the numbers. */
 int clef__kernel_words(const clef__kernel *kernel);
-clef_status clef__kernel_write(const clef__kernel *kernel, uint64_t *to);
+bool clef__kernel_write(const clef__kernel *kernel, uint64_t *to); /* false: a buffer has no address */
 /* Of the work-group's memory, that its text asks for. */
-size_t clef__kernel_local_bytes(const clef__kernel *kernel);
+bool clef__kernel_local_bytes(const clef__kernel *kernel, size_t *bytes);
 
 /* chain.c: launches of one device as steps of one launch.  A part is a kernel that steps have: `call` is a statement that calls it with
    the arguments at `args` (cl/chained.h), `kernel` one of its own program. */
@@ -283,10 +283,10 @@ bool clef__device_chains(const clef__device *device); /* can it, and does nothin
 /* NULL without an error where the driver makes none of it, which the log tells. */
 clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part, int n);
 void clef__chain_free(clef__chain *chain); /* NULL is allowed; waits for it */
-/* The next step: that part, with the arguments that a kernel of its program has now; one that fails leaves the chain's steps undone.  The launch
-   takes all steps since the last. */
-clef_status clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]);
-clef_status clef__chain_launch(clef__chain *chain, const char *label);
+/* The next step: that part, with the arguments that a kernel of its program has now.  False, without an error, where it cannot be one; then
+   none of the steps since the last launch are left.  The launch takes them all. */
+bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]);
+clef_status clef__chain_launch(clef__chain *chain);
 /* Largest work-group this kernel may have on its device. */
 size_t clef__kernel_max_group(const clef__kernel *kernel);
 /* Was nothing of its program launched yet?  Some drivers compile only then. */

@@ -117,7 +117,8 @@ void clef__pool_close(clef__device *device);
 /* A buffer of a page or more in memory of our own, in large pages (pages.c); NULL where there are none. */
 enum { CLEF__LARGE_PAGE = 2 << 20 };
 cl_mem clef__pages_buffer(clef__device *device, size_t size);
-/* Where the device's kernels find it, for a driver whose chains may know (drivers.def); NULL after clef__fail. */
+/* Where the device's kernels find it, for a driver whose chains may know (drivers.def); NULL where the host may not read it
+   (a program's own memory), without an error. */
 void *clef__buffer_address(clef__buffer *buffer);
 /* Gives cached memory back to the driver; returns the bytes. */
 uint64_t clef__pool_trim(clef__device *device);

@@ -136,7 +136,8 @@ typedef struct clef__plan {
     struct clef__event **event;     /* of the running replay: of launches that are awaited, and of each device when it began */
     bool ran;                       /* once, whole */
     uint64_t runs;                  /* whole ones */
-    struct clef__plan_chain *chain; /* NULL: not made (chain.c) */
+    bool timed;                     /* by the tuner: its launches stay single */
+    struct clef__plan_chain *chain; /* NULL: nobody looked for one yet (chain.c) */
     clef__bind *bind;               /* arguments that every replay sets */
     clef__bind *arena_bind;         /* arguments that point into an arena: set when it moved */
     int n_binds, n_arena_binds;

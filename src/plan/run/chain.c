@@ -12,11 +12,12 @@
    as much, so a plan that is given up the next moment has taken no more than twice as long. */
 static const double PART_SECONDS = 0.25;
 
-enum { MOST_PARTS = 256 }; /* more would be one long wait */
+enum { MOST_PARTS = 256 };                 /* more would be one long wait */
+static const double MOST_ITEMS = 1u << 31; /* they are counted in 32 bits */
 
 struct clef__plan_chain {
     clef__chain *chain; /* NULL: not made, or not to be made */
-    bool useless;       /* nothing is spared, or the driver makes none of it */
+    bool useless;       /* nothing is spared, the driver makes none of it, or it cannot be used */
     int spared;         /* launches that follow another one of their chain */
     int parts;
     int first[MOST_PARTS]; /* of each part: a launch of it */
@@ -28,7 +29,9 @@ struct clef__plan_chain {
 /* A kernel of Clef's own, one work-item to a group, in the queue. */
 static bool fits(const clef__launch *launch) {
     bool ours = launch->kernel && (launch->file || strcmp(launch->name, CLEF__GENERATED) == 0);
-    return ours && !launch->beside && !launch->awaited && launch->local[0] * launch->local[1] * launch->local[2] == 1;
+    bool alone = launch->local[0] * launch->local[1] * launch->local[2] == 1;
+    double items = (double)launch->global[0] * (double)launch->global[1] * (double)launch->global[2];
+    return ours && alone && !launch->beside && !launch->awaited && items < MOST_ITEMS;
 }
 
 static bool same_kernel(const clef__launch *a, const clef__launch *b) {
@@ -123,12 +126,13 @@ static clef__chain *compile(const clef__plan *plan, clef__device *device) {
 }
 
 bool clef__plan_chains(clef__plan *plan, clef_context *ctx) {
-    if (plan->n_launches < 2) return false;
+    if (plan->n_launches < 2 || plan->timed) return false;
     clef__device *device = clef__device_at(ctx, plan->launch[0].device);
     if (!clef__device_chains(device)) return false;
     if (!plan->chain && !(plan->chain = look_at(plan))) return false; /* there may be memory the next time */
     clef__plan_chain *c = plan->chain;
-    if (c->chain || c->useless || !is_due(plan, ctx, device)) return c->chain;
+    if (c->useless) return false;
+    if (c->chain || !is_due(plan, ctx, device)) return c->chain;
     c->chain = compile(plan, device);
     c->useless = !c->chain;
     return c->chain;
@@ -146,11 +150,13 @@ int clef__chain_from(clef__plan *plan, int i, clef_status *status) {
     const int *part = plan->chain->part;
     int end = i, steps = 0;
     while (end < plan->n_launches && part[end] >= 0) steps += !plan->launch[end++].idle;
-    if (steps < 2) return i;
-    for (int k = i; *status == CLEF_OK && k < end; k++) {
+    if (steps < 2 || plan->chain->useless) return i;
+    for (int k = i; k < end; k++) {
         const clef__launch *launch = &plan->launch[k];
-        if (!launch->idle) *status = clef__chain_step(plan->chain->chain, part[k], launch->kernel, launch->global);
+        if (launch->idle || clef__chain_step(plan->chain->chain, part[k], launch->kernel, launch->global)) continue;
+        plan->chain->useless = true; /* as some memory has no address: from now on one by one */
+        return i;
     }
-    if (*status == CLEF_OK) *status = clef__chain_launch(plan->chain->chain, "chain");
+    *status = clef__chain_launch(plan->chain->chain);
     return *status == CLEF_OK ? end : i;
 }

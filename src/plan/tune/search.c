@@ -43,6 +43,7 @@ static bool plan_candidate(clef__search *s, const clef__knobs *knobs, clef__cand
     s->plans->selection.override = &override;
     clef__blas_allow(s->ctx, s->library);
     if (clef__collect(s->ctx, &(clef__output *){s->node->out}, 1, &c->g) == CLEF_OK) c->plan = clef__plan_build(s->ctx, &c->g);
+    if (c->plan) c->plan->timed = true;
     clef__blas_allow(s->ctx, true);
     s->plans->selection.override = NULL;
     return c->plan;
