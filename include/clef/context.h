@@ -222,7 +222,7 @@ CLEF_API clef_memory_info clef_memory_of(const clef_context *ctx, int device);
 /* Lets the peaks begin anew, at what is used now. */
 CLEF_API void clef_memory_reset_peak(clef_context *ctx);
 
-/* Work done since opening. */
+/* Work done since opening.  Launches that go as one (clef_options.chain_after) count once. */
 typedef struct clef_counters {
     uint64_t launches, plans, replays, kernels_built, kernels_from_cache;
     double compile_seconds;     /* on the clock, loading from the cache included; and, while clef_on_compile is set, each
