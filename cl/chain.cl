@@ -7,15 +7,14 @@
    What a driver does between two launches takes 10 µs and more, above all to wake the threads that had nothing left to do.  Here they
    meet in less than one.  A thread that waits keeps its core, though; it would have slept.
 
-   Record and counters are memory of the host.  This needs a driver whose kernels compute in the host's memory, and whose work-groups see what
-   others wrote before they counted (cl/drivers.def).
+   Record and counters are memory of the host.  This needs a driver whose kernels compute in the host's memory, and whose atomic functions keep
+   the order of what stands around them, which OpenCL C 1.2 does not promise (cl/drivers.def).
 
    CASES: X(n) for every part. */
 #include "chain_step.h"
 #ifdef CLEF_DECLARES /* see declarations.h */
 __attribute__((overloadable)) uint atomic_inc(volatile __global uint *);
 __attribute__((overloadable)) uint atomic_add(volatile __global uint *, uint);
-__attribute__((overloadable)) void mem_fence(uint);
 #endif
 #ifndef CASES
 #define CASES(X) X(0)
@@ -34,7 +33,6 @@ __kernel void chain(ulong record, ulong counters, int steps, __local void *room)
         for (uint i; (i = atomic_inc(taken)) < total;) {
             const ulong place[6] = {i % w, i / w % h, i / w / h, w, h, step[STEP_ITEMS + 2]};
             switch ((int)step[STEP_PART]) { CASES(CASE) }
-            mem_fence(CLK_GLOBAL_MEM_FENCE);
             atomic_inc(taken + STEP_DONE);
         }
         while (taken[STEP_DONE] < total) {

@@ -17,4 +17,6 @@
 #define get_local_id(d) ((size_t)0)
 #define get_local_size(d) ((size_t)1)
 #define barrier(flags)
-#define CHAIN_PART void CHAINED_AS(__global const ulong *args, const ulong *chain_place, __local void *chain_room)
+#define CHAIN_PART                       \
+    _Pragma("clang attribute pop")       \
+    void CHAINED_AS(__global const ulong *args, const ulong *chain_place, __local void *chain_room)

@@ -14,7 +14,7 @@
 #endif
 #include "declarations.h"
 
-/* Of a part of a chain, which is linked with others: the host ends this behind the part's text. */
+/* Of a part of a chain, which is linked with others; until CHAIN_PART (chained.h). */
 #ifdef CHAINED_AS
 #pragma clang attribute push(__attribute__((internal_linkage)), apply_to = function)
 #endif

@@ -57,11 +57,10 @@ static bool make_room(room *r, int words) {
 /* ---- its program ---- */
 
 static char *part_text(const clef__chain_part *part) {
-    const clef__code *code = part->code;
-    const char *file = code->file ? clef__embedded(code->file) : NULL, *text = code->text ? code->text : "";
-    return clef__asprintf("#define USES %d\n%s%s%s%s\n#pragma clang attribute pop\nCHAIN_PART { %s }\n",
-                          clef__uses(code->text, file, code->options), clef__embedded("common.h"), clef__embedded("chained.h"),
-                          text, file ? file : "", part->call);
+    char *text = clef__code_text(part->code, clef__embedded("chained.h"));
+    char *whole = text ? clef__asprintf("%s\nCHAIN_PART { %s }\n", text, part->call) : NULL;
+    clef__free(text);
+    return whole;
 }
 
 static char *chain_text(int n) {

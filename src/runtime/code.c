@@ -181,10 +181,10 @@ static int uses_of(clef__code *code) {
     return e->uses;
 }
 
-/* Its whole text, for clef__free; NULL without host memory. */
-static char *whole_text(clef__code *code) {
+char *clef__code_text(clef__code *code, const char *front) {
     const char *file = code->file ? clef__embedded(code->file) : "", *text = code->text ? code->text : "";
-    return clef__asprintf("#define USES %d\n%s%s%s", uses_of(code), code->text ? clef__embedded("common.h") : "", text, file);
+    return clef__asprintf("#define USES %d\n%s%s%s%s", uses_of(code), code->text || front ? clef__embedded("common.h") : "",
+                          front ? front : "", text, file);
 }
 
 /* With Clef's own declarations, where there are such for the driver; with the driver's, if a user's text calls something else. */
@@ -207,7 +207,7 @@ bool clef__code_compile(clef__device *device, clef__code *code, const char *kern
     clef__code_entry *e = (clef__code_entry *)code;
     e->claimed = false;
     if (has_program(e)) return true;
-    char *text = whole_text(code);
+    char *text = clef__code_text(code, NULL);
     if (!text) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
     else remember(e, compile_text(device, code, text, kernel));
     clef__free(text);
@@ -249,7 +249,7 @@ static int join_some(clef__device *device, clef__code *const *all, uint8_t (*key
 }
 
 static bool key_of(clef__device *device, clef__code *code, uint8_t key[32]) {
-    char *text = whole_text(code);
+    char *text = clef__code_text(code, NULL);
     bool known = text && clef__program_key(device, text, code->options, key);
     clef__free(text);
     return known;

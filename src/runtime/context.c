@@ -33,13 +33,13 @@ static bool read_precision(const char *option, clef_matmul_precision *precision)
 /* An option that is 0 where the variable tells, and below 0 for none; false: the variable is wrong, and said so. */
 static bool read_count(int option, const char *variable, int usual, int *count) {
     enum { MOST = 999999 };
-    const char *text = clef__env(variable);
+    const char *text = option == 0 ? clef__env(variable) : NULL;
     char *end = NULL;
-    long n = option < 0 ? 0 : option;
-    bool asked = option == 0 && text && *text;
-    if (asked) n = strtol(text, &end, 10);
-    *count = option == 0 && !asked ? usual : (int)n;
-    if (!asked || (isdigit((unsigned char)*text) && !*end && n <= MOST)) return true;
+    *count = option > 0 ? option : option < 0 ? 0 : usual;
+    if (!text || !*text) return true;
+    long n = strtol(text, &end, 10);
+    *count = (int)n;
+    if (isdigit((unsigned char)*text) && !*end && n <= MOST) return true;
     clef__fail(NULL, CLEF_INVALID, "open: %s is \"%.40s\"; it is a whole number from 0 to %d", variable, text, MOST);
     return false;
 }

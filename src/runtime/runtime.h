@@ -260,8 +260,8 @@ void clef__codes_join(clef__device *device, clef__code *const *all, int n, const
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);
-/* The kernel has so many arguments, and argument 0 is a struct of so many bytes, in which clef__kernel_put sets numbers for the launches that follow.  False
-   without host memory. */
+/* The kernel has so many arguments, and argument 0 is a struct of so many bytes, in which clef__kernel_put sets numbers for the
+   launches that follow.  False without host memory. */
 bool clef__kernel_reserve(clef__kernel *kernel, int args, size_t bytes);
 void clef__kernel_put(clef__kernel *kernel, size_t at, size_t bytes, const void *value);
 /* What was set, in so many words: the arguments from the second on, a buffer's being its address, then the numbers. */
@@ -283,8 +283,8 @@ bool clef__device_chains(const clef__device *device); /* can it, and does nothin
 /* NULL without an error where the driver makes none of it, which the log tells. */
 clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part, int n);
 void clef__chain_free(clef__chain *chain); /* NULL is allowed; waits for it */
-/* The next step: that part, with the arguments that a kernel of its program has now.  False, without an error, where it cannot be one; then
-   none of the steps since the last launch are left.  The launch takes them all. */
+/* The next step: that part, with the arguments that a kernel of its program has now.  False, without an error, where it cannot be
+   one; then none of the steps since the last launch are left.  The launch takes them all. */
 bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]);
 clef_status clef__chain_launch(clef__chain *chain);
 /* Largest work-group this kernel may have on its device. */

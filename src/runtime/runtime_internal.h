@@ -181,6 +181,10 @@ clef_status clef__porter_status(clef_context *ctx);
    could not be had for a while. */
 cl_int clef__wait_for_event(cl_event event, bool *over);
 
+/* ---- codes (code.c) ---- */
+/* What is compiled of it, for clef__free; front: a text behind common.h and before its own, or NULL.  NULL without host memory. */
+char *clef__code_text(clef__code *code, const char *front);
+
 /* ---- programs (program.c) ---- */
 typedef enum clef__program_state { CLEF__UNBUILT, CLEF__BUILDING, CLEF__READY, CLEF__FAILED } clef__program_state;
 typedef struct clef__build_failure {

@@ -1,4 +1,5 @@
-/* modes.h — the ways to run one program that must give the same bits: fused, every op alone, eagerly, in exact buffers, as chains where a plan runs again. */
+/* modes.h — the ways to run one program that must give the same bits: fused, every op alone, eagerly, in exact buffers, as
+   chains where a plan runs again. */
 #ifndef CLEF_TESTS_MODES_H
 #define CLEF_TESTS_MODES_H
 #include "device.h"

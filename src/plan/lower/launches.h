@@ -134,7 +134,6 @@ typedef struct clef__plan {
     clef__edge *edge; /* of a plan with copies in second queues */
     int n_edges;
     struct clef__event **event;     /* of the running replay: of launches that are awaited, and of each device when it began */
-    bool ran;                       /* once, whole */
     uint64_t runs;                  /* whole ones */
     bool timed;                     /* by the tuner: its launches stay single */
     struct clef__plan_chain *chain; /* NULL: nobody looked for one yet (chain.c) */

@@ -68,21 +68,11 @@ static clef__plan_chain *look_at(const clef__plan *plan) {
 
 /* How a number that is an argument of its own is read from a word. */
 static const char *number_of(const clef__arg *arg) {
-    switch (arg->kind) {
-    case CLEF__ARG_INT: return ", (int)args[%d]";
-    case CLEF__ARG_FLOAT: return ", as_float((int)args[%d])";
-    case CLEF__ARG_CONSTANT:
-        switch (arg->dtype) {
-        case CLEF_F64: return ", as_double(args[%d])";
-        case CLEF_I64: break;
-        case CLEF_I32:
-        case CLEF_U8:
-        case CLEF_BOOL: return ", (int)args[%d]";
-        default: return ", as_float((int)args[%d])";
-        }
-        return ", (long)args[%d]";
-    default: return ", (long)args[%d]";
-    }
+    bool constant = arg->kind == CLEF__ARG_CONSTANT, whole = !clef__is_float(arg->dtype);
+    if (constant && arg->dtype == CLEF_F64) return ", as_double(args[%d])";
+    if (arg->kind == CLEF__ARG_FLOAT || (constant && !whole)) return ", as_float((int)args[%d])";
+    if (arg->kind == CLEF__ARG_INT || (constant && arg->dtype != CLEF_I64)) return ", (int)args[%d]";
+    return ", (long)args[%d]";
 }
 
 /* The call of a launch's kernel with the arguments at `args`: pointers and numbers by their index, the struct of numbers behind them. */
@@ -154,7 +144,7 @@ int clef__chain_from(clef__plan *plan, int i, clef_status *status) {
     for (int k = i; k < end; k++) {
         const clef__launch *launch = &plan->launch[k];
         if (launch->idle || clef__chain_step(plan->chain->chain, part[k], launch->kernel, launch->global)) continue;
-        plan->chain->useless = true; /* as some memory has no address: from now on one by one */
+        plan->chain->useless = true; /* as some memory has no address, or there is none: from now on one by one */
         return i;
     }
     *status = clef__chain_launch(plan->chain->chain);

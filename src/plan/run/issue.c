@@ -173,7 +173,7 @@ static bool has_new_kernel(const clef__plan *plan) {
 
 clef_status clef__plan_issue(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched) {
     issue s = {.plan = plan, .ctx = ctx, .g = g};
-    bool news = !plan->ran && has_new_kernel(plan);
+    bool news = plan->runs == 0 && has_new_kernel(plan);
     *launched = 0;
     clef_status status = mark_beginning(&s);
     bool chains = status == CLEF_OK && clef__plan_chains(plan, ctx);
@@ -186,7 +186,6 @@ clef_status clef__plan_issue(clef__plan *plan, clef_context *ctx, const clef__gr
         *launched = i;
     }
     status = end(&s, status);
-    plan->ran |= status == CLEF_OK;
     plan->runs += status == CLEF_OK;
     return status;
 }

@@ -53,8 +53,8 @@ clef_status clef__plan_set(clef__plan *plan, const clef__graph_view *g, int laun
 clef__buffer *clef__place_of(const clef__plan *plan, const clef__graph_view *g, const clef__arg *arg, int64_t *offset);
 /* issue.c: queues all launches.  `launched`: how many were, all unless it fails. */
 clef_status clef__plan_issue(clef__plan *plan, clef_context *ctx, const clef__graph_view *g, int *launched);
-/* chain.c: whether this replay's launches go as chains; then clef__chain_from queues those from i on that go as one, and returns the first behind
-   them: i where there are none. */
+/* chain.c: whether this replay's launches go as chains; then clef__chain_from queues those from i on that go as one, and returns the
+   first behind them: i where there are none. */
 typedef struct clef__plan_chain clef__plan_chain;
 bool clef__plan_chains(clef__plan *plan, clef_context *ctx);
 int clef__chain_from(clef__plan *plan, int i, clef_status *status);
