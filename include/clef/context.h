@@ -130,7 +130,8 @@ typedef struct clef_options {
    process abort it when theirs is used up.
    A context of one whole device shares its OpenCL context with others of the same device that are open and not isolated, where
    clef-probe has found that the driver stands it (clef_device_events; clef_open does not ask it).  Then a kernel that two need with
-   the same profile is compiled once, and counted and saved by the one that compiled it.  A fault that makes the driver give up the
+   the same profile is compiled once, and counted and saved by the one that compiled it; where a driver stands two queues at most that
+   run one kernel (pocl on a CPU of three cores or more), once for every two.  A fault that makes the driver give up the
    OpenCL context (CLEF_LOST) reaches all of them.
        clef_context *ctx = clef_open(NULL);  */
 CLEF_API clef_context *clef_open(const clef_options *options);

@@ -1,5 +1,6 @@
 /* program.c — programs, each compiled once for all contexts of Clef's that have a whole device open at the same time, and for all parts
-   of a device that were opened together: they share an OpenCL context.
+   of a device that were opened together: they share an OpenCL context.  Where a driver stands only some queues that run the same
+   kernels, those behind them have programs of other options (open.c).
 
    A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks
    builds it, without the lock; others that want the same one wait for it.  It counts, and is told of in the log, where it was built.

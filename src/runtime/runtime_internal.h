@@ -81,6 +81,7 @@ typedef struct clef__driver {
     bool caches;          /* it keeps compiled kernels itself, and binaries are dear to fetch */
     bool large_pages;     /* it may be given memory to compute in */
     bool gathers;         /* native kernels, one for each compute unit, run at the same time in all threads that it has */
+    int queues;           /* how many may run a program's kernels at the same time; 0: any number */
     bool chains;          /* kernels can be linked, follow the host's addresses, and see each other's writes (chain.c) */
     const char *declares; /* the option with which Clef's programs declare OpenCL's functions themselves, and a space, or nothing */
 } clef__driver;
@@ -413,7 +414,9 @@ struct clef__device {
     clef__saving saving;
     clef_memory_info memory; /* of this one; the context has the sums */
     bool large_pages;
-    char options[128]; /* what every build gets */
+    char options[128];          /* what every build gets */
+    int copy;                   /* of all programs, from 0: those that it runs (drivers.def: queues), */
+    clef__device *next_counted; /* as do few others of all that are open in this process */
     clef__pool pool;
     clef__staging staging;
     clef__programs *programs; /* NULL until they are opened */
@@ -522,6 +525,8 @@ void clef__visits_forget(clef__device *device);
 /* In an OpenCL context and, unless NULL, a queue that exist: it retains them.  Its programs are to be opened next. */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
                                 const char *profile, unsigned opening);
+/* It runs no more of the programs that it was counted for. */
+void clef__device_uncount(clef__device *device);
 
 /* ---- context.c ---- */
 clef_context *clef__context_new(const clef_options *options);
