@@ -117,7 +117,8 @@ typedef struct clef_options {
                         launches of single work-items, on one device without a trace; to the same bits.  What it takes is compiled
                         at that moment, a quarter of a second for each different kernel, a tenth where the driver has it from an
                         earlier process.  Threads that wait within such a launch keep their cores.  0: $CLEF_CHAIN (where 0 is never),
-                        else when launches have cost as much as compiling would; below 0: never */
+                        else when launches have cost as much as compiling would, but never where a mask or a quota leaves the
+                        process fewer cores than the device has compute units; below 0: never */
     int idle_programs; /* so many compiled programs stay in memory though no plan uses them any more, those that were used last; one that
                           is released is loaded again, or compiled, when it is needed.  A context keeps up to 128 plans, those that ran
                           last, and a plan its programs.  0: $CLEF_IDLE_PROGRAMS, else 256; below 0: none.  Of contexts that share

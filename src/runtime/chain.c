@@ -180,8 +180,10 @@ void clef__chain_free(clef__chain *chain) {
 
 int clef__chain_after(const clef_context *ctx) { return ctx->chain_after; }
 
+/* A thread that waits for one without a core keeps the core that this one needs, until the system takes it away after milliseconds. */
 bool clef__device_chains(const clef__device *device) {
-    return device->ctx->chain_after != 0 && !device->ctx->trace && clef__driver_of(&device->info).chains;
+    int after = device->ctx->chain_after;
+    return (after > 0 || (after < 0 && !device->crowded)) && !device->ctx->trace && clef__driver_of(&device->info).chains;
 }
 
 bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]) {

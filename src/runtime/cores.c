@@ -1,4 +1,4 @@
-/* cores.c — the threads of a CPU's driver, each on a core of its own.
+/* cores.c — the threads of a CPU's driver, each on a core of its own; and how many cores this process may use.
 
    A driver's threads sleep between bursts of work.  When they wake up together the system may put two on one core, where they take turns
    for tens of milliseconds, until it moves one: work that comes now and then has part of the machine.  Libraries whose caller is one
@@ -6,15 +6,93 @@
    as many native kernels as it has compute units wait for each other, which takes a thread for each, and then each binds its own.
 
    Only where they are the only threads for those cores: the whole device is opened, at once or in parts, and the process may run on as
-   many cores as it has compute units.  Parts of a CPU that several processes share would meet on the same cores. */
+   many cores as it has compute units.  Parts of a CPU that several processes share would meet on the same cores.
+
+   A driver has a thread for each core of the machine, of which a container may leave the process few: by a mask, or by a quota of their
+   time, which systems give in control groups (Linux: Documentation/admin-guide/cgroup-v2.rst, cpu.max; scheduler/sched-bwc.rst). */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* CPU_SET */
 #endif
 #include "runtime/runtime_internal.h"
 #include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- quotas ---- */
+
+/* How many numbers the file has, two at most. */
+static int read_numbers(const char *directory, const char *name, long long number[2]) {
+    char path[CLEF__GROUP_PATH + 32];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "r");
+    int n = file ? fscanf(file, "%lld %lld", &number[0], &number[1]) : 0;
+    if (file) fclose(file);
+    return n > 0 ? n : 0;
+}
+
+/* Of one control group: the time that it has in a period by that, rounded up; 0: no limit. */
+static uint32_t quota_of(const char *directory) {
+    long long of[2] = {0, 0}, period[2] = {0, 0}; /* version 2 has both in one file */
+    if (read_numbers(directory, "cpu.max", of) < 2) {
+        if (read_numbers(directory, "cpu.cfs_quota_us", of) == 0 || read_numbers(directory, "cpu.cfs_period_us", period) == 0)
+            return 0;
+        of[1] = period[0];
+    }
+    return of[0] > 0 && of[1] > 0 ? (uint32_t)((of[0] - 1) / of[1] + 1) : 0;
+}
+
+static bool names_cpu(const char *controllers) {
+    char all[CLEF__GROUP_PATH + 2];
+    snprintf(all, sizeof all, ",%s,", controllers);
+    return strstr(all, ",cpu,");
+}
+
+/* Of the group at `path` and those above it. */
+static uint32_t least_quota(const char *mount, const char *controller, char *path) {
+    char directory[CLEF__GROUP_PATH + 32];
+    uint32_t least = 0;
+    for (;;) {
+        snprintf(directory, sizeof directory, "%s%s%s", mount, controller, path);
+        uint32_t quota = quota_of(directory);
+        if (quota && (!least || quota < least)) least = quota;
+        char *name = strrchr(path, '/');
+        if (!name) return least;
+        *name = '\0';
+    }
+}
+
+/* Lines are "number:controllers:path", version 2's without controllers.  A path that is not there, as in a container that sees the files
+   of its own group alone, leaves those above it. */
+uint32_t clef__cores_quota(const char *groups, const char *mount) {
+    char line[CLEF__GROUP_PATH];
+    uint32_t least = 0;
+    FILE *file = fopen(groups, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path) continue;
+        *path++ = '\0';
+        if (*++controllers && !names_cpu(controllers)) continue;
+        uint32_t quota = least_quota(mount, *controllers ? "/cpu" : "", path);
+        if (quota && (!least || quota < least)) least = quota;
+    }
+    if (file) fclose(file);
+    return least;
+}
 
 #if defined(__linux__)
 #include <sched.h>
+
+bool clef__cores_crowded(const clef__found *found) {
+    cpu_set_t allowed;
+    uint32_t threads = found->units ? found->units : found->info.compute_units;
+    uint32_t quota = clef__cores_quota("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (!clef__driver_of(&found->info).gathers) return false;
+    return (quota && quota < threads) ||
+           (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) < (int)threads);
+}
+
+/* ---- binding ---- */
 
 /* What the native kernels of one device have in common. */
 typedef struct meeting {
@@ -93,6 +171,11 @@ void clef__cores_bind(clef_context *ctx, const clef__found *found, uint32_t open
                    bound ? "have a core each" : "are where the system puts them");
 }
 #else
+bool clef__cores_crowded(const clef__found *found) {
+    (void)found;
+    return false;
+}
+
 void clef__cores_bind(clef_context *ctx, const clef__found *found, uint32_t opened) {
     (void)ctx;
     (void)found;

@@ -84,6 +84,7 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     choose_copy(d, found);
     build_options(d);
     d->saving = clef__cache_saving(d);
+    d->crowded = clef__cores_crowded(found);
     d->large_pages = clef__driver_of(&d->info).large_pages && !ctx->debug_memory; /* checkers know the driver's memory, not ours */
     cl_int code = clRetainContext(context);
     if (code == CL_SUCCESS) d->context = context;

@@ -91,6 +91,11 @@ clef__driver clef__driver_of(const clef_device_info *info);
 /* Binds each thread of a CPU's driver to a core, where all that is known of the two allows it.  found: the CPU, or a part of it; opened: how many
    of its compute units are. */
 void clef__cores_bind(clef_context *ctx, const clef__found *found, uint32_t opened);
+/* May its driver have more threads than this process has cores?  Where that is not known, no. */
+bool clef__cores_crowded(const clef__found *found);
+/* How many of the control groups in file `groups` (/proc/self/cgroup) leave, by what stands below `mount`; 0: no limit. */
+uint32_t clef__cores_quota(const char *groups, const char *mount);
+enum { CLEF__GROUP_PATH = 4096 };
 
 /* ---- memory (buffer.c) ---- */
 enum { CLEF__POOL_CLASSES = 64 * 8 };
@@ -403,6 +408,7 @@ struct clef__device {
     bool meet_asked, meet;       /* events.c */
     bool gates_asked, has_gates; /* visit.c */
     bool unsettled;              /* copies or reads may still run that nobody waits for (clef__settle) */
+    bool crowded;                /* the driver may have more threads than cores (cores.c) */
     clef__waits waits;
     clef__ahead ahead;
     clef_device_info info, planned; /* planned: with clef_options.sum_units */

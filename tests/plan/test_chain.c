@@ -297,6 +297,7 @@ Test(chain, begins_by_itself_when_it_pays) {
     if (!device_chains()) cr_skip_test("no chains on this device");
     unsetenv("CLEF_CHAIN");
     clef_context *ctx = open_or_skip(NULL);
+    if (!clef__device_chains(clef__device_at(ctx, 0))) cr_skip_test("this process has fewer cores than the device units");
     clef_tensor *w = clef_keep(noise_tensor(ctx, CLEF_SHAPE(8, 8), 1));
     uint64_t launches = 0;
     for (int r = 0; r < 5000; r++) {

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <sched.h>
+#include <sys/stat.h>
 
 /* How many threads of this process may run on one core alone, and on how many different cores those are. */
 static int bound_threads(int *cores) {
@@ -124,5 +125,78 @@ Test(cores, busy_threads_are_left_alone) {
     atomic_store(&kept, false);
     cr_assert(clFinish(queue) == CL_SUCCESS);
     expect_bound(&other, 0); /* it is not tried again */
+    clef_close(ctx);
+}
+
+/* ---- how many ---- */
+
+static void put(const char *directory, const char *name, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    for (char *at = path + 1; (at = strchr(at, '/')); *at++ = '/') {
+        *at = '\0';
+        mkdir(path, 0700);
+    }
+    FILE *file = fopen(path, "w");
+    cr_assert(file && fputs(text, file) >= 0 && fclose(file) == 0, "%s", path);
+}
+
+static void expect_quota(const char *directory, const char *groups, uint32_t wanted) {
+    char path[256];
+    put(directory, "groups", groups);
+    snprintf(path, sizeof path, "%s/groups", directory);
+    cr_expect_eq(clef__cores_quota(path, directory), wanted, "%u, not %u: %s", clef__cores_quota(path, directory), wanted, groups);
+}
+
+Test(cores, quotas_of_control_groups) {
+    char directory[] = "/tmp/clef_cores_XXXXXX";
+    cr_assert_not_null(mkdtemp(directory));
+    put(directory, "free/cpu.max", "max 100000\n");
+    put(directory, "two/cpu.max", "200000 100000\n");
+    put(directory, "two/part/cpu.max", "250000 100000\n");
+    put(directory, "two/half/cpu.max", "50000 100000\n");
+    put(directory, "cpu/none/cpu.cfs_quota_us", "-1\n");
+    put(directory, "cpu/none/cpu.cfs_period_us", "100000\n");
+    put(directory, "cpu/three/cpu.cfs_quota_us", "210000\n");
+    put(directory, "cpu/three/cpu.cfs_period_us", "100000\n");
+    expect_quota(directory, "", 0);
+    expect_quota(directory, "no group\n0::\n::::\n", 0);
+    expect_quota(directory, "0::/free\n", 0);
+    expect_quota(directory, "0::/two\n", 2);
+    expect_quota(directory, "0::/two/part\n", 2);
+    expect_quota(directory, "0::/two/half\n", 1);
+    expect_quota(directory, "0::/two/gone/with/all\n", 2);
+    expect_quota(directory, "0::/free", 0);
+    expect_quota(directory, "3:cpu,cpuacct:/three\n0::/\n", 3);
+    expect_quota(directory, "3:cpuset:/three\n2:memory:/two\n", 0);
+    expect_quota(directory, "3:cpuacct,cpu:/three/x\n0::/two\n", 2);
+    expect_quota(directory, "1:cpu:/none\n", 0);
+    put(directory, "cpu.max", "100000 100000\n");
+    expect_quota(directory, "0::/two\n", 1);
+    cr_expect_eq(clef__cores_quota("/nonesuch", directory), 0u);
+    remove_dir(directory);
+}
+
+/* A container may leave a process few cores of a machine. */
+Test(cores, more_threads_than_cores) {
+    cpu_set_t one;
+    setenv("POCL_MAX_PTHREAD_COUNT", "8", 1);
+    unsetenv("CLEF_CHAIN");
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    cr_assert(sched_setaffinity(0, sizeof one, &one) == 0);
+    clef_context *ctx = clef_open(&(clef_options){.cache_dir = ""});
+    if (!ctx) cr_skip_test("%s", clef_error(NULL));
+    clef__device *device = clef__device_at(ctx, 0);
+    clef__driver driver = clef__driver_of(&device->info);
+    cr_expect_eq(device->crowded, driver.gathers);
+    device->crowded = true;
+    cr_expect_not(clef__device_chains(device), "threads that wait would keep that core");
+    device->crowded = false;
+    cr_expect_eq(clef__device_chains(device), driver.chains);
+    clef_close(ctx);
+    ctx = clef_open(&(clef_options){.cache_dir = "", .chain_after = 2});
+    device = clef__device_at(ctx, 0);
+    cr_expect_eq(clef__device_chains(device), driver.chains, "as it was asked for");
     clef_close(ctx);
 }
