@@ -22,7 +22,7 @@
 
 /* How many numbers the file has, two at most. */
 static int read_numbers(const char *directory, const char *name, long long number[2]) {
-    char path[CLEF__GROUP_PATH + 32];
+    char path[CLEF__GROUP_PATH + 64];
     snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "r");
     int n = file ? fscanf(file, "%lld %lld", &number[0], &number[1]) : 0;
@@ -86,8 +86,8 @@ uint32_t clef__cores_quota(const char *groups, const char *mount) {
 bool clef__cores_crowded(const clef__found *found) {
     cpu_set_t allowed;
     uint32_t threads = found->units ? found->units : found->info.compute_units;
-    uint32_t quota = clef__cores_quota("/proc/self/cgroup", "/sys/fs/cgroup");
     if (!clef__driver_of(&found->info).gathers) return false;
+    uint32_t quota = clef__cores_quota("/proc/self/cgroup", "/sys/fs/cgroup");
     return (quota && quota < threads) ||
            (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) < (int)threads);
 }
