@@ -101,7 +101,6 @@ static void close_device(clef__device *d) {
     if (alive && d->beside) clReleaseCommandQueue(d->beside);
     if (alive && d->queue) clReleaseCommandQueue(d->queue);
     if (alive && d->context) clReleaseContext(d->context);
-    clef__device_uncount(d);
     if (d->info.index < 0) clef__device_free_texts(&d->info); /* not of the list */
     clef__free(d);
 }

@@ -20,9 +20,11 @@
 
 /* ---- quotas ---- */
 
+enum { GROUP_PATH = 4096 };
+
 /* How many numbers the file has, two at most. */
 static int read_numbers(const char *directory, const char *name, long long number[2]) {
-    char path[CLEF__GROUP_PATH + 64];
+    char path[GROUP_PATH + 64];
     snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "r");
     int n = file ? fscanf(file, "%lld %lld", &number[0], &number[1]) : 0;
@@ -41,20 +43,15 @@ static uint32_t quota_of(const char *directory) {
     return of[0] > 0 && of[1] > 0 ? (uint32_t)((of[0] - 1) / of[1] + 1) : 0;
 }
 
-static bool names_cpu(const char *controllers) {
-    char all[CLEF__GROUP_PATH + 2];
-    snprintf(all, sizeof all, ",%s,", controllers);
-    return strstr(all, ",cpu,");
-}
+static uint32_t lesser(uint32_t a, uint32_t b) { return a && (!b || a < b) ? a : b; } /* of those that are not 0 */
 
 /* Of the group at `path` and those above it. */
 static uint32_t least_quota(const char *mount, const char *controller, char *path) {
-    char directory[CLEF__GROUP_PATH + 32];
+    char directory[GROUP_PATH + 32];
     uint32_t least = 0;
     for (;;) {
         snprintf(directory, sizeof directory, "%s%s%s", mount, controller, path);
-        uint32_t quota = quota_of(directory);
-        if (quota && (!least || quota < least)) least = quota;
+        least = lesser(least, quota_of(directory));
         char *name = strrchr(path, '/');
         if (!name) return least;
         *name = '\0';
@@ -64,7 +61,7 @@ static uint32_t least_quota(const char *mount, const char *controller, char *pat
 /* Lines are "number:controllers:path", version 2's without controllers.  A path that is not there, as in a container that sees the files
    of its own group alone, leaves those above it. */
 uint32_t clef__cores_quota(const char *groups, const char *mount) {
-    char line[CLEF__GROUP_PATH];
+    char line[GROUP_PATH];
     uint32_t least = 0;
     FILE *file = fopen(groups, "r");
     while (file && fgets(line, sizeof line, file)) {
@@ -72,9 +69,9 @@ uint32_t clef__cores_quota(const char *groups, const char *mount) {
         char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!path) continue;
         *path++ = '\0';
-        if (*++controllers && !names_cpu(controllers)) continue;
-        uint32_t quota = least_quota(mount, *controllers ? "/cpu" : "", path);
-        if (quota && (!least || quota < least)) least = quota;
+        for (char *comma = ++controllers; (comma = strchr(comma, ','));) *comma = ' ';
+        if (*controllers && !clef__has_word(controllers, "cpu")) continue;
+        least = lesser(least, least_quota(mount, *controllers ? "/cpu" : "", path));
     }
     if (file) fclose(file);
     return least;

@@ -7,37 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- how many run the same programs ---- */
-
-/* All devices of drivers that limit it. */
-static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
-static clef__device *first_counted;
-
-static int users_of(int copy) {
-    int n = 0;
-    for (const clef__device *d = first_counted; d; d = d->next_counted) n += d->copy == copy;
-    return n;
-}
-
-static void choose_copy(clef__device *d, const clef__found *found) {
-    int most = clef__driver_of(&d->info).queues;
-    if (most == 0 || (found->units && found->units <= (uint32_t)most)) return; /* it has no more threads */
-    pthread_mutex_lock(&counted_lock);
-    while (users_of(d->copy) >= most) d->copy++;
-    d->next_counted = first_counted;
-    first_counted = d;
-    pthread_mutex_unlock(&counted_lock);
-}
-
-void clef__device_uncount(clef__device *d) {
-    bool alone = clef__forked(); /* in such a child: whoever held the lock may be gone */
-    if (!alone) pthread_mutex_lock(&counted_lock);
-    clef__device **at = &first_counted;
-    while (*at && *at != d) at = &(*at)->next_counted;
-    if (*at) *at = d->next_counted;
-    if (!alone) pthread_mutex_unlock(&counted_lock);
-}
-
 /* ---- one device ---- */
 
 static void build_options(clef__device *d) {
@@ -47,10 +16,9 @@ static void build_options(clef__device *d) {
     bool has_12 = sscanf(text, "OpenCL C %d.%d", &major, &minor) == 2 && major * 10 + minor >= 12;
     /* so that a compute unit of 65,536 registers holds two work-groups of 256; kernels are told (GROUP_OF in cl/args.h) */
     bool limits_registers = clef__has_word(d->info.extensions, "cl_nv_compiler_options");
-    int n = snprintf(d->options, sizeof d->options, "%s%s%s -DCLEF_LANES=%d", has_12 ? "-cl-std=CL1.2" : "",
-                     d->info.f64 ? " -DCLEF_F64=1" : "", limits_registers ? " -cl-nv-maxrregcount=128 -DCLEF_REGISTERS=128" : "",
-                     d->profile.vector);
-    if (d->copy) snprintf(d->options + n, sizeof d->options - (size_t)n, " -DCLEF_COPY=%d", d->copy);
+    snprintf(d->options, sizeof d->options, "%s%s%s -DCLEF_LANES=%d", has_12 ? "-cl-std=CL1.2" : "",
+             d->info.f64 ? " -DCLEF_F64=1" : "", limits_registers ? " -cl-nv-maxrregcount=128 -DCLEF_REGISTERS=128" : "",
+             d->profile.vector);
 }
 
 static bool choose_profile(clef__device *d, const char *name) {
@@ -75,13 +43,13 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     d->opening = opening;
     d->id = found->id;
     d->divided = found->divided;
+    d->units = found->units;
     d->info = found->info;
     if (*ctx->plan_for) clef__absent_take(d, ctx->plan_for);
     d->planned = d->info;
     if (ctx->sum_units) d->planned.compute_units = ctx->sum_units;
     ctx->device[ctx->n_devices++] = d;
     if (!choose_profile(d, profile)) return NULL;
-    choose_copy(d, found);
     build_options(d);
     d->saving = clef__cache_saving(d);
     d->crowded = clef__cores_crowded(found);

@@ -1,6 +1,6 @@
 /* program.c — programs, each compiled once for all contexts of Clef's that have a whole device open at the same time, and for all parts
    of a device that were opened together: they share an OpenCL context.  Where a driver stands only some queues that run the same
-   kernels, those behind them have programs of other options (open.c).
+   kernels, those behind them have another copy, with an option of its own.
 
    A program is found by the hash of what makes it (source, options, device, driver).  The first thread that asks
    builds it, without the lock; others that want the same one wait for it.  It counts, and is told of in the log, where it was built.
@@ -42,10 +42,26 @@ static clef__programs *new_programs(const clef__device *device, bool shares) {
     return programs;
 }
 
-/* Those of this device, or of another part of it that is opened together with it, in the same OpenCL context. */
-static clef__programs *find_programs(const clef__device *device, bool shares) {
+/* Of all devices of this process. */
+static int users_of(int copy) {
+    int n = 0;
+    for (const clef__programs *p = first_in_use; p; p = p->next) n += p->copy == copy ? p->users : 0;
+    return n;
+}
+
+/* The first copy that another queue may run.  With no more threads than queues that may, the driver cannot run more. */
+static int choose_copy(const clef__device *device) {
+    int most = clef__driver_of(&device->info).queues, copy = 1;
+    if (most == 0 || (device->units && device->units <= (uint32_t)most)) return 0;
+    while (users_of(copy) >= most) copy++;
+    return copy;
+}
+
+/* That copy for this device, or for another part of it that is opened together with it, in the same OpenCL context. */
+static clef__programs *find_programs(const clef__device *device, int copy, bool shares) {
     clef__programs *p = first_in_use;
-    while (p && !(p->context == device->context && p->index == device->info.index && strcmp(p->options, device->options) == 0 &&
+    while (p && !(p->context == device->context && p->index == device->info.index && p->copy == copy &&
+                  strcmp(p->options, device->options) == 0 &&
                   ((device->opening && p->opening == device->opening) || (shares && p->shares))))
         p = p->next;
     return p;
@@ -60,9 +76,11 @@ static void add_id(clef__programs *programs, cl_device_id id) {
 bool clef__programs_open(clef__device *device, bool shares) {
     clef__programs *made = new_programs(device, shares);
     pthread_mutex_lock(&in_use);
-    clef__programs *programs = find_programs(device, shares);
+    int copy = choose_copy(device);
+    clef__programs *programs = find_programs(device, copy, shares);
     if (!programs && made) {
         programs = made;
+        programs->copy = copy;
         made = NULL;
         programs->next = first_in_use;
         first_in_use = programs;
@@ -75,6 +93,8 @@ bool clef__programs_open(clef__device *device, bool shares) {
     if (made) clef__programs_free(made, false);
     if (!programs) clef__fail(device->ctx, CLEF_MEMORY, "open: out of host memory");
     device->programs = programs;
+    size_t n = strlen(device->options);
+    if (copy > 1) snprintf(device->options + n, sizeof device->options - n, " -DCLEF_COPY=%d", copy);
     return programs != NULL;
 }
 

@@ -95,7 +95,6 @@ void clef__cores_bind(clef_context *ctx, const clef__found *found, uint32_t open
 bool clef__cores_crowded(const clef__found *found);
 /* How many of the control groups in file `groups` (/proc/self/cgroup) leave, by what stands below `mount`; 0: no limit. */
 uint32_t clef__cores_quota(const char *groups, const char *mount);
-enum { CLEF__GROUP_PATH = 4096 };
 
 /* ---- memory (buffer.c) ---- */
 enum { CLEF__POOL_CLASSES = 64 * 8 };
@@ -228,8 +227,9 @@ struct clef__programs {
     clef__programs *next;
     int users; /* clef__devices; the last to close frees it */
     cl_context context;
-    int index; /* of the device */
-    char *options;
+    int index;         /* of the device */
+    char *options;     /* without the copy's */
+    int copy;          /* of what others have, too, from 1; 0: any number of queues may run them (drivers.def) */
     unsigned opening;  /* of the device that was first */
     bool shares, lost; /* shares: with those that are opened later, unless the OpenCL context is lost */
     cl_device_id id[CLEF__MAX_SHARING];
@@ -399,7 +399,8 @@ struct clef__device {
     unsigned opening; /* those that were opened together have the same; 0: in a context of the program's */
     cl_context context;
     cl_device_id id;
-    bool divided; /* a sub-device that Clef made */
+    bool divided;   /* a sub-device that Clef made */
+    uint32_t units; /* of the whole device; 0: not known */
     atomic_bool lost;
     cl_command_queue queue, beside; /* beside: NULL until something was copied to it (events.c) */
     cl_command_queue visits;        /* NULL until the host visited it (visit.c); */
@@ -420,9 +421,7 @@ struct clef__device {
     clef__saving saving;
     clef_memory_info memory; /* of this one; the context has the sums */
     bool large_pages;
-    char options[128];          /* what every build gets */
-    int copy;                   /* of all programs, from 0: those that it runs (drivers.def: queues), */
-    clef__device *next_counted; /* as do few others of all that are open in this process */
+    char options[128]; /* what every build gets */
     clef__pool pool;
     clef__staging staging;
     clef__programs *programs; /* NULL until they are opened */
@@ -531,8 +530,6 @@ void clef__visits_forget(clef__device *device);
 /* In an OpenCL context and, unless NULL, a queue that exist: it retains them.  Its programs are to be opened next. */
 clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_context context, cl_command_queue queue,
                                 const char *profile, unsigned opening);
-/* It runs no more of the programs that it was counted for. */
-void clef__device_uncount(clef__device *device);
 
 /* ---- context.c ---- */
 clef_context *clef__context_new(const clef_options *options);

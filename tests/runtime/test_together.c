@@ -124,7 +124,7 @@ Test(together, queues_that_run_one_kernel_in_several_sizes) {
     int queues = clef__driver_of(&device_of(0)->info).queues;
     if (queues == 0) cr_skip_test("no limit is known");
     for (int i = 0; i < MOST; i++) {
-        cr_expect_eq(device_of(i)->copy, i / queues);
+        cr_expect_eq(device_of(i)->programs->copy, 1 + i / queues);
         cr_expect((device_of(i)->programs == device_of(0)->programs) == (i < queues), "context %d", i);
         kernel[i] = clef__kernel_new(device_of(i), source, "", "work");
         buffer[i] = clef__buffer_new(device_of(i), sizeof(int));
@@ -149,7 +149,7 @@ Test(together, queues_that_run_one_kernel_in_several_sizes) {
     }
     close_all(MOST);
     cr_assert_eq(open_on(1, (const char *const[]){"0"}), CLEF_OK);
-    cr_expect_eq(device_of(0)->copy, 0, "those that closed are not counted");
+    cr_expect_eq(device_of(0)->programs->copy, 1, "those that closed are not counted");
     close_all(1);
 }
 
