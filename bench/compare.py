@@ -68,8 +68,9 @@ def calls_for(program, line, target):
         return 30
     if line.startswith("idle "):
         return 100
-    seconds = program.ask(f"{line} calls=2")
-    return None if seconds is None else max(2, min(200, int(target / max(seconds, 1e-6))))
+    if program.ask(f"{line} calls=4") is None:  # with what is done once, such as compiling: a round's length does not follow from it
+        return None
+    return max(2, min(200, int(target / max(program.ask(f"{line} calls=2"), 1e-6))))
 
 
 def machine(clef):

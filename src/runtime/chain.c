@@ -9,7 +9,7 @@
 
 /* ---- memory of one launch ---- */
 
-enum { ROOMS = 8, LINE = 128 /* bytes that no two cores share */ };
+enum { ROOMS = 16, LINE = 128 /* bytes that no two cores share */ };
 
 typedef struct room {
     uint64_t *record;
@@ -39,6 +39,15 @@ static bool wait_for(room *r) {
 
 /* Counters begin on a line of their own, which malloc does not promise: one more is asked for. */
 static uint32_t *first_line(uint32_t *counters) { return (uint32_t *)(((uintptr_t)counters + LINE - 1) / LINE * LINE); }
+
+/* Waits until the room that comes next is free.  If it is not, then until half of all are: a thread that slept for each launch would take a core
+   from the kernels twice for every one. */
+static bool wait_for_next(clef__chain *chain) {
+    room *next = &chain->room[chain->at];
+    cl_int state = CL_COMPLETE;
+    if (next->over) clGetEventInfo(next->over, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+    return (state <= CL_COMPLETE || wait_for(&chain->room[(chain->at + ROOMS / 2) % ROOMS])) && wait_for(next);
+}
 
 static bool make_room(room *r, int words) {
     size_t line = LINE / sizeof *r->counters;
@@ -189,7 +198,7 @@ bool clef__device_chains(const clef__device *device) {
 bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]) {
     room *r = &chain->room[chain->at];
     int words = STEP_ARGS + clef__kernel_words(kernel);
-    bool well = clef__alive(chain->device) && (r->steps > 0 || wait_for(r)) && make_room(r, words);
+    bool well = clef__alive(chain->device) && (r->steps > 0 || wait_for_next(chain)) && make_room(r, words);
     if (!well || !clef__kernel_write(kernel, r->record + r->words + STEP_ARGS)) {
         r->words = r->steps = 0;
         return false;
