@@ -20,11 +20,10 @@ enum {
     MOST_FLOPS = 8000000, /* the grain of a work-item on a CPU: long enough that its tiles use again what one of them read, */
     LEAST_FLOPS = 600000, /* long against its start, */
     FINE_GRAINS = 32,     /* and so many for each compute unit: threads come late, and none should wait long for the last */
-    FEW_TILES = 12,       /* so few rows of tiles do not pay for packing B */
-    FEW_PANELS = 6,       /* so few do not pay for packing rows of A that lie well for a tile, */
+    FEW_TILES = 12,       /* so few rows of the profile's tiles do not pay for packing B */
+    FEW_PANELS = 6,       /* so few do not pay for packing rows of A, */
     MANY_PANELS = 12,     /* nor fewer than these for a launch that packs an A of which a line holds a tile's rows */
-    PAGE_FLOATS = 512,    /* rows this far apart (or a multiple) fall into the same sets of a first-level cache */
-    SET_ROWS = 6,         /* and so many of them still share such a set, of eight lines, with rows of B */
+    ADDRESSES = 8,        /* of rows that stay in registers; so many lines a first-level cache has for rows that are a page apart */
     PACKED_ROWS = 48,     /* of A, that a work-item packs at a time: so many use what it reads of B */
     PACKED_DEPTH = 512,   /* and columns of A */
     FAIR_ITEMS = 8        /* for each compute unit: drivers hand out work-items in runs, and the last one is waited for */
@@ -96,6 +95,7 @@ typedef struct tiling {
     int64_t m, k, panels, row_tiles, batch;
     bool direct;          /* B is read as it lies */
     bool shares;          /* its blocks share the cache with whole rows of C, as they do where it is direct */
+    bool packs_a;         /* by a launch of its own */
     bool unit;            /* the rows of a tile follow one another in A */
     int64_t packed_tiles; /* rows of tiles of A that a work-item packs at a time; 0: it reads them as they lie */
     int64_t ldb, panel_stride;
@@ -115,7 +115,7 @@ static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtyp
     int64_t wide = clef__ceil_div(g->n, t->width * t->vectors) * t->width * t->vectors;
     if (g->n <= t->width || (!t->knobs.value[CLEF__GEMM_VECTORS] && narrow * 5 <= wide * 4)) t->vectors = 1;
     t->rows = profile->tile_m;
-    if (t->vectors == 1) t->rows = (int)clef__smaller(t->rows, 8); /* so few sums leave their addresses in registers */
+    if (t->vectors == 1) t->rows = (int)clef__smaller(t->rows, ADDRESSES);
     if (t->m <= 4) t->rows = (int)clef__smaller(t->rows, 4);
     t->rows = (int)tuned(t, CLEF__GEMM_ROWS, t->rows);
     t->panels = clef__ceil_div(g->n, t->width * t->vectors);
@@ -124,6 +124,13 @@ static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtyp
 
 /* Of A or B, that stay near by. */
 static int64_t cached_floats(const clef__lowering *lw) { return clef__cached_bytes(lw) / (int64_t)sizeof(float); }
+
+/* Rows that lie anywhere have an address each. */
+static void choose_height(const clef__gemm *g, tiling *t) {
+    bool anywhere = !t->packed_tiles && !t->packs_a && !(g->a_m[2] == 1 && g->m[2] % t->rows == 0);
+    if (anywhere && !t->knobs.value[CLEF__GEMM_ROWS]) t->rows = (int)clef__smaller(t->rows, ADDRESSES);
+    t->row_tiles = clef__ceil_div(t->m, t->rows);
+}
 
 /* Can B be read as it lies, and is that the better way?  Panels of a weight in inference are free, as they are made once; the
    blocks of k stay, and so do the bits.  They do too where B is stored in a half type and the sums' results are not. */
@@ -284,15 +291,13 @@ static int64_t most_packed_tiles(const clef__lowering *lw, const clef__gemm *g, 
     return tiles;
 }
 
-/* Do a tile's rows fall into one set of a first-level cache, with no room left for B? */
-static bool crowds(const clef__gemm *g, const tiling *t, int64_t page) { return g->a_m[2] % page == 0 && t->rows > SET_ROWS; }
-
-/* So many panels of B pay for packing rows of A: few where they are far apart along k, but follow one another, and somewhat more where
-   they are a page apart; else so many that the addresses of their own that rows need in the k loop cost more, which is later where they
-   must be packed element by element. */
+/* So many panels of B pay for packing rows of A: where they lie along k, none if a tile is cut to as many as have addresses in registers,
+   which reads them as fast; where they follow one another, fewer if it is not cut; more where they are packed element by element. */
 static int64_t least_panels(const clef__gemm *g, const tiling *t) {
-    if (g->a_k[2] == 1) return crowds(g, t, PAGE_FLOATS) ? FEW_PANELS / 2 : FEW_PANELS;
-    return g->a_m[2] == 1 && g->m[2] >= 4 * clef__larger(t->rows, t->width) ? 2 : 2 * FEW_PANELS;
+    bool cut = t->rows > ADDRESSES;
+    if (g->a_k[2] == 1) return cut ? INT64_MAX : FEW_PANELS;
+    if (g->a_m[2] != 1 || g->m[2] < 4 * clef__larger(t->rows, t->width)) return 2 * FEW_PANELS;
+    return cut ? FEW_PANELS : FEW_PANELS / 2;
 }
 
 /* Does it?  Only while B stays near by as rows pass by it, and where there are rows enough for every unit, or all else is slow. */
@@ -303,13 +308,15 @@ static void choose_packing(const clef__lowering *lw, const clef__gemm *g, clef_d
         t->packed_tiles = most_packed_tiles(lw, g, type, t);
 }
 
-/* Else rows of A that lie badly for a tile (far apart along k, or a page apart) are packed by a launch, when used often enough: where k
-   is far apart but rows follow one another, a tile still finds what it wants of a step in one line. */
-static void maybe_pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
+/* Else rows of A that are far apart along k are packed by a launch, when used often enough: where rows follow one another, a tile still
+   finds what it wants of a step in one line. */
+static bool packs_a(const clef__gemm *g, const tiling *t) {
     bool one_level = g->m[0] * g->m[1] == 1 && g->k[0] * g->k[1] == 1;
-    bool bad = g->a_k[2] != 1 || crowds(g, t, 2 * PAGE_FLOATS);
     int64_t least = g->a_m[2] == 1 ? MANY_PANELS : 2;
-    if (t->packed_tiles || g->overlapping || !one_level || !bad || t->panels < least || t->row_tiles < 2) return;
+    return !t->packed_tiles && !g->overlapping && one_level && g->a_k[2] != 1 && t->panels >= least && t->row_tiles > 1;
+}
+
+static void pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
     packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
     memcpy(p.s, g->a_k, sizeof p.s);
     memcpy(p.z, g->z, sizeof p.z);
@@ -409,6 +416,10 @@ static double cost(const clef__lowering *lw) {
     tiling t = {.m = g->m[0] * g->m[1] * g->m[2], .k = g->k[0] * g->k[1] * g->k[2], .batch = g->z[0] * g->z[1]};
     choose_tile(lw, g, clef__gemm_type(g->c.dtype), &t);
     clef__gemm_is_plain(&runs); /* joins those that follow one another */
+    choose_packing(lw, &runs, clef__gemm_type(g->c.dtype), &t);
+    t.packs_a = packs_a(&runs, &t);
+    double other = other_seconds(lw, g, &t);
+    choose_height(&runs, &t);
     double tiles = (double)(t.row_tiles * t.panels * t.batch), k = (double)t.k;
     double steps = (double)(t.rows * t.vectors) * k + RUN_STEPS * (double)(runs.k[0] * runs.k[1]) + TILE_STEPS;
     double a = (double)t.m * k / (g->overlapping ? (double)(g->k[0] * g->k[1]) : 1);
@@ -416,7 +427,7 @@ static double cost(const clef__lowering *lw) {
                        .efficiency = clef__lower_profile(lw)->wide_items ? EFFICIENCY : BY_SMALL_ITEMS,
                        .bytes = size * (double)t.batch * (a + k * (double)g->n + (double)t.m * (double)g->n),
                        .groups = tiles * fmax(k / SHORTEST_SPLIT, 1)};
-    return clef__launch_seconds(lw, &work) + other_seconds(lw, g, &t);
+    return clef__launch_seconds(lw, &work) + other;
 }
 
 static void lower(const clef__lowering *lw) {
@@ -431,7 +442,9 @@ static void lower(const clef__lowering *lw) {
     memcpy(same, g->a_k, sizeof same);
     clef__merge_levels(g->k, g->a_k, same);
     choose_packing(lw, g, type, &t);
-    maybe_pack_a(lw, g, &t, type);
+    t.packs_a = packs_a(g, &t);
+    choose_height(g, &t);
+    if (t.packs_a) pack_a(lw, g, &t, type);
     t.unit = g->a_m[2] == 1 && g->m[2] % t.rows == 0;
     choose_splits(lw, g, &t);
     choose_grid(lw, &t);
