@@ -77,4 +77,7 @@ cl_context clef_opencl_context(const clef_context *ctx) { return ctx ? ctx->devi
 
 cl_device_id clef_opencl_device(const clef_context *ctx) { return ctx ? ctx->device[0]->id : NULL; }
 
-cl_command_queue clef_opencl_queue(const clef_context *ctx) { return ctx ? ctx->device[0]->queue : NULL; }
+cl_command_queue clef_opencl_queue(const clef_context *ctx) {
+    if (ctx) ctx->device[0]->shared = true;
+    return ctx ? ctx->device[0]->compute : NULL;
+}

@@ -21,8 +21,8 @@ void clef__ahead_limit(clef__device *device) {
     clef__ahead *ahead = &device->ahead;
     cl_event mark = NULL;
     if (ahead->commands < COMMANDS || !clef__alive(device)) return;
-    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &mark) != CL_SUCCESS) mark = NULL;
-    clFlush(device->queue);
+    if (clEnqueueMarkerWithWaitList(clef__queue(device), 0, NULL, &mark) != CL_SUCCESS) mark = NULL;
+    clFlush(device->compute);
     if (ahead->mark) {
         clef__wait_for_event(ahead->mark, NULL);
         clReleaseEvent(ahead->mark);

@@ -99,7 +99,7 @@ static int call(clef__device *device, const clef__blas_product *p, clef__buffer 
     size_t m = (size_t)p->m, n = (size_t)p->n, k = (size_t)p->k, batch = (size_t)p->batch, ld[3], step[3];
     int ta = operation(&p->matrix[0]), tb = operation(&p->matrix[1]);
     cl_mem a = x[0]->memory, b = x[1]->memory, c = x[2]->memory;
-    cl_command_queue *queue = &device->queue;
+    cl_command_queue put_into = clef__queue(device), *queue = &put_into;
     double beta = p->adds;
     for (int i = 0; i < 3; i++) {
         ld[i] = (size_t)p->matrix[i].ld;
@@ -130,7 +130,7 @@ static clef_status complain(clef__device *device, const clef__blas_product *p, i
 /* It makes several kernels of a product, which a trace shows as one: from what was queued before to what is queued now. */
 static cl_event mark(clef__device *device) {
     cl_event event = NULL;
-    if (device->ctx->trace && clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &event) != CL_SUCCESS) return NULL;
+    if (device->ctx->trace && clEnqueueMarkerWithWaitList(clef__queue(device), 0, NULL, &event) != CL_SUCCESS) return NULL;
     return event;
 }
 

@@ -71,13 +71,13 @@ static void mark_use(clef__buffer *b) {
     forget_use(b);
     b->used = true;
     if (!clef__uploads_beside(b->device, b->size)) return;
-    if (clEnqueueMarkerWithWaitList(b->device->queue, 0, NULL, &b->last) != CL_SUCCESS) b->last = NULL;
+    if (clEnqueueMarkerWithWaitList(clef__queue(b->device), 0, NULL, &b->last) != CL_SUCCESS) b->last = NULL;
 }
 
 /* Of a chain that uses it by its address the driver does not know. */
 static void give_back(clef__buffer *b) {
     forget_use(b);
-    if (b->address && clef__alive(b->device)) clef__queue_wait(b->device->queue);
+    if (b->address && clef__alive(b->device)) clef__queue_wait(clef__queue(b->device));
     if (clef__alive(b->device)) clReleaseMemObject(b->memory);
     clef__free(b);
 }
@@ -118,7 +118,7 @@ static cl_mem create(clef__device *device, size_t *size, size_t least, bool insi
         uint64_t freed = clef__pool_trim(device);
         clef__log_line(device->ctx, CLEF_LOG_WARNING, "memory: no room for %zu bytes on %s; %llu cached bytes given back", *size,
                        clef__device_text(device).text, (unsigned long long)freed);
-        clef__queue_wait(device->queue);
+        clef__queue_wait(clef__queue(device));
         *size = least;
         memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE, *size, NULL, code);
     }
@@ -218,8 +218,8 @@ clef__buffer *clef__buffer_wrap(clef__device *device, void *memory) {
 void *clef__buffer_address(clef__buffer *b) {
     if (b->address) return b->address;
     cl_int code = CL_SUCCESS;
-    void *address = clEnqueueMapBuffer(b->device->queue, b->memory, CL_TRUE, CL_MAP_READ, 0, b->size, 0, NULL, NULL, &code);
-    if (code == CL_SUCCESS) code = clEnqueueUnmapMemObject(b->device->queue, b->memory, address, 0, NULL, NULL);
+    void *address = clEnqueueMapBuffer(clef__queue(b->device), b->memory, CL_TRUE, CL_MAP_READ, 0, b->size, 0, NULL, NULL, &code);
+    if (code == CL_SUCCESS) code = clEnqueueUnmapMemObject(clef__queue(b->device), b->memory, address, 0, NULL, NULL);
     return code == CL_SUCCESS ? b->address = address : NULL;
 }
 

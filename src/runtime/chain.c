@@ -17,6 +17,8 @@ typedef struct room {
     uint64_t widest; /* items of the step with the most */
     uint32_t *counters;
     int steps, step_capacity;
+    int launched; /* so many steps, of which the last has so many items */
+    uint64_t last_items;
     cl_event over; /* NULL: nothing was queued with it */
 } room;
 
@@ -138,7 +140,7 @@ static cl_int enqueue(clef__chain *chain, room *r, int steps, size_t groups) {
     if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 2, sizeof n, &n);
     if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 3, chain->local_bytes + LINE, NULL); /* it may not be empty */
     if (code != CL_SUCCESS) return code;
-    return clEnqueueNDRangeKernel(chain->device->queue, chain->kernel, 1, NULL, &groups, &one, 0, NULL, &r->over);
+    return clEnqueueNDRangeKernel(clef__queue(chain->device), chain->kernel, 1, NULL, &groups, &one, 0, NULL, &r->over);
 }
 
 /* Drivers may compile a kernel when it first runs: that is now, without any step.  If it fails, the program has lost nothing. */
@@ -146,7 +148,7 @@ static bool try_it(clef__chain *chain) {
     room *r = &chain->room[0];
     bool over = false;
     if (enqueue(chain, r, 0, chain->device->info.compute_units) != CL_SUCCESS) return false;
-    clFlush(chain->device->queue);
+    clFlush(chain->device->compute);
     bool well = clef__wait_for_event(r->over, &over) == CL_SUCCESS && over;
     if (over) clReleaseEvent(r->over);
     if (over) r->over = NULL;
@@ -175,6 +177,7 @@ clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part,
 
 void clef__chain_free(clef__chain *chain) {
     if (!chain) return;
+    if (chain->device && chain->device->last == chain) chain->device->last = NULL;
     bool alive = chain->device && clef__alive(chain->device);
     for (int i = 0; i < ROOMS; i++) {
         if (chain->room[i].over && !(alive && wait_for(&chain->room[i]))) continue; /* a kernel may still read it */
@@ -209,6 +212,7 @@ bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const 
     step[STEP_PART] = (uint64_t)part;
     step[STEP_WORDS] = (uint64_t)words;
     if (r->steps == 0 || step[STEP_TOTAL] > r->widest) r->widest = step[STEP_TOTAL];
+    r->last_items = step[STEP_TOTAL];
     r->words += words;
     r->steps++;
     return true;
@@ -225,7 +229,21 @@ clef_status clef__chain_launch(clef__chain *chain) {
     if (status != CLEF_OK || groups == 0) return status;
     cl_int code = enqueue(chain, r, steps, groups);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel chain");
+    r->launched = steps;
     chain->at = (chain->at + 1) % ROOMS;
+    device->last = chain;
     device->ctx->counters.launches++;
     return CLEF_OK;
+}
+
+/* ---- its end ---- */
+
+bool clef__chain_is_last(const clef__device *device) { return device->last && !device->shared; }
+
+/* By its last step: a kernel that has done that has only to return, of which the driver tells when its thread has gone on. */
+cl_int clef__chain_wait(clef__device *device) {
+    const clef__chain *chain = device->last;
+    const room *r = &chain->room[(chain->at + ROOMS - 1) % ROOMS];
+    const uint32_t *done = first_line(r->counters) + (size_t)(r->launched - 1) * STEP_COUNTERS + STEP_DONE;
+    return clef__end_wait(device, &(clef__end){r->over, (const atomic_uint *)done, (unsigned)r->last_items});
 }

@@ -99,7 +99,7 @@ static void close_device(clef__device *d) {
     clef__ahead_close(d);
     if (alive && d->visits) clReleaseCommandQueue(d->visits);
     if (alive && d->beside) clReleaseCommandQueue(d->beside);
-    if (alive && d->queue) clReleaseCommandQueue(d->queue);
+    if (alive && d->compute) clReleaseCommandQueue(d->compute);
     if (alive && d->context) clReleaseContext(d->context);
     if (d->info.index < 0) clef__device_free_texts(&d->info); /* not of the list */
     clef__free(d);
@@ -108,7 +108,7 @@ static void close_device(clef__device *d) {
 bool clef__close(clef_context *ctx) {
     if (!ctx) return true;
     for (int i = 0; i < ctx->n_devices; i++) /* first: pocl takes long to release a kernel that is still queued */
-        if (ctx->device[i]->queue && clef__alive(ctx->device[i])) clef__finish(ctx->device[i]);
+        if (ctx->device[i]->compute && clef__alive(ctx->device[i])) clef__finish(ctx->device[i]);
     bool rests = clef__porter_rests(ctx); /* a visit that nothing waits for still reads what its room holds */
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
         if (ctx->room[r].closer && (rests || r > CLEF__ROOM_GROUP)) ctx->room[r].closer(ctx, ctx->room[r].state);

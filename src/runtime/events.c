@@ -51,8 +51,8 @@ clef_status clef__queue_mark(clef__device *device, clef__event **event) {
     cl_event mark = NULL;
     *event = NULL;
     if (status != CLEF_OK) return status;
-    cl_int code = clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &mark);
-    if (code == CL_SUCCESS) code = clFlush(device->queue); /* other queues may only wait for what is on its way */
+    cl_int code = clEnqueueMarkerWithWaitList(clef__queue(device), 0, NULL, &mark);
+    if (code == CL_SUCCESS) code = clFlush(device->compute); /* other queues may only wait for what is on its way */
     *event = (clef__event *)mark;
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "mark");
 }
@@ -60,7 +60,7 @@ clef_status clef__queue_mark(clef__device *device, clef__event **event) {
 clef_status clef__queue_after(clef__device *device, clef__event *event) {
     clef_status status = clef__ready(device);
     if (status != CLEF_OK) return status;
-    cl_int code = clEnqueueBarrierWithWaitList(device->queue, 1, (const cl_event *)&event, NULL);
+    cl_int code = clEnqueueBarrierWithWaitList(clef__queue(device), 1, (const cl_event *)&event, NULL);
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for another queue");
 }
 
@@ -89,7 +89,7 @@ clef_status clef__settle(clef__device *device) {
     if (!clef__alive(device)) return CLEF_OK;
     cl_int code = device->visits ? clef__queue_wait(device->visits) : CL_SUCCESS;
     if (code == CL_SUCCESS && device->beside) code = clef__queue_wait(device->beside);
-    if (code == CL_SUCCESS) code = clef__queue_wait(device->queue);
+    if (code == CL_SUCCESS) code = clef__queue_wait(clef__queue(device));
     device->unsettled = code != CL_SUCCESS;
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for what was queued");
 }

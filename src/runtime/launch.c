@@ -164,8 +164,8 @@ static clef_status enqueue(clef__kernel *kernel, const size_t global[3], const s
     if ((status = check_range(kernel, global, local)) != CLEF_OK) return status;
     if ((status = send_numbers(kernel)) != CLEF_OK) return status;
     cl_event done = NULL;
-    cl_int code =
-        clEnqueueNDRangeKernel(device->queue, kernel->kernel, 3, NULL, global, local, 0, NULL, device->ctx->trace ? &done : NULL);
+    cl_int code = clEnqueueNDRangeKernel(clef__queue(device), kernel->kernel, 3, NULL, global, local, 0, NULL,
+                                         device->ctx->trace ? &done : NULL);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel %s", kernel->name);
     device->ctx->counters.launches++;
     if (done) clef__trace_event(device, label ? label : "kernel", done);
@@ -197,7 +197,7 @@ clef_status clef__kernel_launch(clef__kernel *kernel, const size_t global[3], co
 clef_status clef__flush(clef__device *device) {
     clef_status status = clef__ready(device);
     if (status != CLEF_OK) return status;
-    cl_int code = clFlush(device->queue);
+    cl_int code = clFlush(device->compute);
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "flush");
 }
 
@@ -212,15 +212,29 @@ static const double PATIENCE = 2;       /* and times the shortest trial that wat
 static const double BETTER = 0.9;       /* of the time of sleeping is better */
 static const unsigned WATCHED = 0x6996; /* bit i: trial i watches; both kinds equally often in each half, quarter and pair */
 
+/* All that waits for what is in the queue from here on waits for one more command. */
+cl_command_queue clef__queue(clef__device *device) {
+    device->last = NULL;
+    return device->compute;
+}
+
+static bool is_counted(const clef__end *end) {
+    return end->counter && atomic_load_explicit(end->counter, memory_order_acquire) >= end->total;
+}
+
 /* Complete or failed, or nobody knows. */
-static bool is_over(cl_event event) {
+static bool is_over(const clef__end *end) {
     cl_int state = CL_QUEUED;
-    cl_int code = clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+    if (end->counter) return is_counted(end);
+    cl_int code = clGetEventInfo(end->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
     return code != CL_SUCCESS || state <= CL_COMPLETE;
 }
 
-static void watch(cl_event event, double end) {
-    while (!is_over(event) && clef__now() < end) {
+/* Tells of failures, too. */
+static cl_int wait_for(const clef__end *end) { return is_counted(end) ? CL_SUCCESS : clWaitForEvents(1, &end->event); }
+
+static void watch(const clef__end *end, double until) {
+    while (!is_over(end) && clef__now() < until) {
     }
 }
 
@@ -228,31 +242,33 @@ static void watch(cl_event event, double end) {
    meanwhile takes a core from work that wants all of them.  Which is better depends on the work and the machine: of so many waits the
    first are made both ways, the others in the way of the shorter least time, which other programs disturb least.  Only time depends
    on it. */
-cl_int clef__event_wait(clef__device *device, cl_event event) {
-    clFlush(device->queue);
-    if (is_over(event)) return clWaitForEvents(1, &event); /* which tells of failures, and is no trial */
+cl_int clef__end_wait(clef__device *device, const clef__end *end) {
+    clFlush(device->compute);
+    if (is_over(end)) return wait_for(end); /* no trial */
     clef__waits *waits = &device->waits;
     unsigned wait = waits->count++ % WAITS;
     if (wait == 0) waits->watched = waits->slept = INFINITY;
     bool tried = wait < TRIALS;
     bool watched = tried ? WATCHED >> wait & 1 : waits->watched < BETTER * waits->slept;
     double begin = clef__now();
-    if (watched) watch(event, begin + (tried ? MOMENT : fmin(MOMENT, PATIENCE * waits->watched)));
-    cl_int code = clWaitForEvents(1, &event);
+    if (watched) watch(end, begin + (tried ? MOMENT : fmin(MOMENT, PATIENCE * waits->watched)));
+    cl_int code = wait_for(end);
     double *least = watched ? &waits->watched : &waits->slept;
     if (tried) *least = fmin(*least, clef__now() - begin);
     return code;
 }
 
+cl_int clef__event_wait(clef__device *device, cl_event event) { return clef__end_wait(device, &(clef__end){.event = event}); }
+
 clef_status clef__finish(clef__device *device) {
     clef_status status = clef__ready(device);
     if (status != CLEF_OK) return status;
     cl_event end = NULL;
-    cl_int code = clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &end);
+    cl_int code = clEnqueueMarkerWithWaitList(clef__queue(device), 0, NULL, &end);
     if (code == CL_SUCCESS) {
         clef__event_wait(device, end); /* of work that failed clFinish tells */
         clReleaseEvent(end);
-        code = clFinish(device->queue);
+        code = clFinish(device->compute);
     }
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "finish");
     clef__trace_collect(device);

@@ -59,8 +59,11 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     d->large_pages = clef__driver_of(&d->info).large_pages && !ctx->debug_memory; /* checkers know the driver's memory, not ours */
     cl_int code = clRetainContext(context);
     if (code == CL_SUCCESS) d->context = context;
-    if (code == CL_SUCCESS && !queue) d->queue = clef__queue_new(d, 0, &code);
-    else if (code == CL_SUCCESS && (code = clRetainCommandQueue(queue)) == CL_SUCCESS) d->queue = queue;
+    if (code == CL_SUCCESS && !queue) d->compute = clef__queue_new(d, 0, &code);
+    else if (code == CL_SUCCESS && (code = clRetainCommandQueue(queue)) == CL_SUCCESS) {
+        d->compute = queue;
+        d->shared = true;
+    }
     if (code == CL_SUCCESS) return d;
     clef__fail_cl(d, code, "open: %s", d->info.name);
     return NULL;

@@ -402,12 +402,15 @@ struct clef__device {
     bool divided;   /* a sub-device that Clef made */
     uint32_t units; /* of the whole device; 0: not known */
     atomic_bool lost;
-    cl_command_queue queue, beside; /* beside: NULL until something was copied to it (events.c) */
-    cl_command_queue visits;        /* NULL until the host visited it (visit.c); */
-    cl_event *unmapped;             /* the last visit is over with these */
+    cl_command_queue compute; /* for commands: clef__queue */
+    cl_command_queue beside;  /* NULL until something was copied to it (events.c) */
+    cl_command_queue visits;  /* NULL until the host visited it (visit.c); */
+    cl_event *unmapped;       /* the last visit is over with these */
     int n_unmapped;
     bool meet_asked, meet;       /* events.c */
     bool gates_asked, has_gates; /* visit.c */
+    bool shared;                 /* the program may put commands into the compute queue */
+    clef__chain *last;           /* whose launch was the last command of that queue, if it was one (chain.c) */
     bool unsettled;              /* copies or reads may still run that nobody waits for (clef__settle) */
     bool crowded;                /* the driver may have more threads than cores (cores.c) */
     clef__waits waits;
@@ -493,6 +496,18 @@ bool clef__has_room(void);
 cl_int clef__queue_wait(cl_command_queue queue);
 /* Waits for an event of the device's queue. */
 cl_int clef__event_wait(clef__device *device, cl_event event);
+/* What says that work is over: the driver's event or, before, that a counter in the host's memory reached `total`; NULL: there is none. */
+typedef struct clef__end {
+    cl_event event;
+    const atomic_uint *counter;
+    unsigned total;
+} clef__end;
+cl_int clef__end_wait(clef__device *device, const clef__end *end);
+/* The compute queue, for one more command. */
+cl_command_queue clef__queue(clef__device *device);
+/* Was a chain's launch its last command?  Then what the device computed is in the host's memory after this wait. */
+bool clef__chain_is_last(const clef__device *device);
+cl_int clef__chain_wait(clef__device *device);
 
 /* ---- trial.c ---- */
 #ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV

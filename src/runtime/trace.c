@@ -240,7 +240,7 @@ static void tie(clef__device *device) {
     double begin, end;
     t->tied[device->number] = true;
     put_track(t, device->number, device->info.name);
-    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &mark) != CL_SUCCESS) return;
+    if (clEnqueueMarkerWithWaitList(clef__queue(device), 0, NULL, &mark) != CL_SUCCESS) return;
     if (clWaitForEvents(1, &mark) == CL_SUCCESS && times(mark, &begin, &end)) t->shift[device->number] = clef__now() - end;
     clReleaseEvent(mark);
 }
@@ -257,7 +257,7 @@ static void add(clef__device *device, const char *label, pending p) {
     p.device = device->number;
     snprintf(p.label, sizeof p.label, "%s", label);
     if (t->n >= t->most) {
-        clef__queue_wait(device->queue);
+        clef__queue_wait(clef__queue(device));
         collect(device->ctx, device->number);
         t->most = t->n > GATHER / 2 ? 2 * t->n : GATHER; /* those of other devices wait for these */
     }

@@ -114,7 +114,7 @@ static bool wait_oldest(clef__device *device) {
     if (s->filled) clef__wait_for_event(s->filled, &over);
     if (s->done && over) clef__wait_for_event(s->done, &over);
     if (s->filled || s->done) over = over && is_over(s, &state);
-    else over = clFinish(device->queue) == CL_SUCCESS;
+    else over = clFinish(device->compute) == CL_SUCCESS;
     if (over) land(device, state);
     return over;
 }
@@ -164,7 +164,7 @@ void clef__stage_return(clef__device *device, clef__stage *s) { make_idle(device
 static void seal(clef__device *device) {
     clef__staging *st = &device->staging;
     cl_event done = NULL;
-    if (clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &done) != CL_SUCCESS) done = NULL;
+    if (clEnqueueMarkerWithWaitList(clef__queue(device), 0, NULL, &done) != CL_SUCCESS) done = NULL;
     clef__stage_fly(device, st->open, done);
     st->open = NULL;
     if (!done) wait_oldest(device);
@@ -172,9 +172,9 @@ static void seal(clef__device *device) {
 
 static clef_status write_blocking(clef__buffer *b, size_t offset, const void *host, size_t bytes) {
     clef__device *device = b->device;
-    cl_int code = clEnqueueWriteBuffer(device->queue, b->memory, CL_TRUE, offset, bytes, host, 0, NULL, NULL);
+    cl_int code = clEnqueueWriteBuffer(clef__queue(device), b->memory, CL_TRUE, offset, bytes, host, 0, NULL, NULL);
     if (code == CL_SUCCESS) return CLEF_OK;
-    device->unsettled |= clef__queue_wait(device->queue) != CL_SUCCESS; /* it may still read what lies in `host` */
+    device->unsettled |= clef__queue_wait(clef__queue(device)) != CL_SUCCESS; /* it may still read what lies in `host` */
     return clef__fail_cl(device, code, "write: %zu bytes", bytes);
 }
 
@@ -186,14 +186,14 @@ static clef_status write_small(clef__buffer *b, size_t offset, const void *host,
     unsigned char *at = st->open->bytes + st->open->used;
     memcpy(at, host, bytes);
     st->open->used += (bytes + 63) / 64 * 64;
-    cl_int code = clEnqueueWriteBuffer(device->queue, b->memory, CL_FALSE, offset, bytes, at, 0, NULL, NULL);
+    cl_int code = clEnqueueWriteBuffer(clef__queue(device), b->memory, CL_FALSE, offset, bytes, at, 0, NULL, NULL);
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "write: %zu bytes", bytes);
 }
 
 /* Through a stage of its own.  In the second queue, which it then hurries on, behind `after` (NULL: nothing), or in the compute queue. */
 static clef_status write_staged(clef__buffer *b, size_t offset, const void *host, size_t bytes, bool beside, cl_event after) {
     clef__device *device = b->device;
-    cl_command_queue queue = beside ? device->beside : device->queue;
+    cl_command_queue queue = beside ? device->beside : clef__queue(device);
     clef__stage *s = clef__stage_take(device, bytes);
     if (!s) return write_blocking(b, offset, host, bytes);
     memcpy(s->bytes, host, bytes);
@@ -245,7 +245,7 @@ static clef_status wait_beside(clef__device *device) {
     cl_event done = NULL;
     cl_int code = clEnqueueMarkerWithWaitList(device->beside, 0, NULL, &done);
     if (code == CL_SUCCESS) code = clFlush(device->beside);
-    if (code == CL_SUCCESS) code = clEnqueueBarrierWithWaitList(device->queue, 1, &done, NULL);
+    if (code == CL_SUCCESS) code = clEnqueueBarrierWithWaitList(clef__queue(device), 1, &done, NULL);
     if (done) clReleaseEvent(done);
     if (code != CL_SUCCESS) clef__queue_wait(device->beside);
     return code == CL_SUCCESS ? CLEF_OK : clef__fail_cl(device, code, "wait for a write");
@@ -259,12 +259,20 @@ clef_status clef__buffer_fill(clef__buffer *b, const void *host, size_t bytes) {
     clef_status status = clef__ready(device);
     if (status != CLEF_OK) return status;
     clef__queue_beside(device, &code);
-    if (code == CL_SUCCESS && b->last) code = clFlush(device->queue); /* other queues may only wait for what is on its way */
+    if (code == CL_SUCCESS && b->last) code = clFlush(device->compute); /* other queues may only wait for what is on its way */
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "write: %zu bytes", bytes);
     status = write_pieces(b, 0, host, bytes, true, b->last);
     b->used = true;
     clef_status joined = wait_beside(device);
     return status == CLEF_OK ? joined : status;
+}
+
+/* Where the chain that computed it left it: a command of the driver's for that takes longer than a small net. */
+static clef_status read_here(clef__buffer *b, size_t offset, void *host, size_t bytes) {
+    cl_int code = clef__chain_wait(b->device);
+    if (code != CL_SUCCESS) return clef__fail_cl(b->device, code, "read: %zu bytes", bytes);
+    memcpy(host, (const unsigned char *)b->address + offset, bytes);
+    return clef__porter_status(b->device->ctx);
 }
 
 clef_status clef__buffer_read(clef__buffer *b, size_t offset, void *host, size_t bytes) {
@@ -273,11 +281,13 @@ clef_status clef__buffer_read(clef__buffer *b, size_t offset, void *host, size_t
     if (status != CLEF_OK) return status;
     if (!inside(b, offset, bytes, "read")) return CLEF_INVALID;
     if (bytes == 0) return CLEF_OK;
+    if (b->address && clef__chain_is_last(device)) return read_here(b, offset, host, bytes);
     cl_event done = NULL;
-    cl_int code = clEnqueueReadBuffer(device->queue, b->memory, CL_FALSE, offset, bytes, host, 0, NULL, &done);
+    cl_int code = clEnqueueReadBuffer(clef__queue(device), b->memory, CL_FALSE, offset, bytes, host, 0, NULL, &done);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "read: %zu bytes", bytes);
     code = clef__event_wait(device, done);
-    if (code != CL_SUCCESS) device->unsettled |= clef__queue_wait(device->queue) != CL_SUCCESS; /* it may still write into `host` */
+    if (code != CL_SUCCESS)
+        device->unsettled |= clef__queue_wait(clef__queue(device)) != CL_SUCCESS; /* it may still write into `host` */
     if (code == CL_SUCCESS && device->ctx->trace) clef__trace_event(device, "read", done);
     else clReleaseEvent(done);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "read: %zu bytes", bytes);
@@ -306,7 +316,7 @@ clef_status clef__buffer_copy(clef__buffer *to, size_t to_offset, clef__buffer *
     if (bytes == 0) return CLEF_OK;
     if (from->device != device) return copy_through_host(to, to_offset, from, from_offset, bytes);
     cl_event done = NULL;
-    cl_int code = clEnqueueCopyBuffer(device->queue, from->memory, to->memory, from_offset, to_offset, bytes, 0, NULL,
+    cl_int code = clEnqueueCopyBuffer(clef__queue(device), from->memory, to->memory, from_offset, to_offset, bytes, 0, NULL,
                                       device->ctx->trace ? &done : NULL);
     if (code != CL_SUCCESS) return clef__fail_cl(device, code, "copy: %zu bytes", bytes);
     if (done) clef__trace_event(device, "copy", done);

@@ -10,9 +10,9 @@ static bool run(clef__device *device, cl_kernel kernel, size_t items, const clef
         memory[i] = clCreateBuffer(device->context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, m[i].bytes, m[i].host, &code);
         if (code == CL_SUCCESS) code = clSetKernelArg(kernel, (cl_uint)i, sizeof memory[i], &memory[i]);
     }
-    if (code == CL_SUCCESS) code = clEnqueueNDRangeKernel(device->queue, kernel, 1, NULL, &items, &items, 0, NULL, NULL);
+    if (code == CL_SUCCESS) code = clEnqueueNDRangeKernel(clef__queue(device), kernel, 1, NULL, &items, &items, 0, NULL, NULL);
     if (code == CL_SUCCESS)
-        code = clEnqueueReadBuffer(device->queue, memory[last], CL_TRUE, 0, m[last].bytes, m[last].host, 0, NULL, NULL);
+        code = clEnqueueReadBuffer(clef__queue(device), memory[last], CL_TRUE, 0, m[last].bytes, m[last].host, 0, NULL, NULL);
     for (int i = 0; i < n; i++)
         if (memory[i]) clReleaseMemObject(memory[i]);
     return code == CL_SUCCESS;

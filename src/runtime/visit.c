@@ -203,7 +203,7 @@ static clef_status visit_beside(clef__device *device, visit *v, const clef__host
 static clef_status visit_here(clef__device *device, visit *v, const clef__host_span *span) {
     char line[CLEF__VISIT_LINE];
     clef__porter_settle(device->ctx); /* of another device: visits are made in their order */
-    cl_int code = map_all(device->queue, v, span, NULL, 0);
+    cl_int code = map_all(clef__queue(device), v, span, NULL, 0);
     for (int i = 0; i < v->n; i++) {
         cl_int waited = clef__event_wait(device, v->mapped[i]);
         if (code == CL_SUCCESS) code = waited;
@@ -212,7 +212,7 @@ static clef_status visit_here(clef__device *device, visit *v, const clef__host_s
     device->ctx->visit_ready = -1;
     clef_status status = code == CL_SUCCESS ? work(v, true, line) : failed(device, code, v->label);
     if (code == CL_SUCCESS && status != CLEF_OK) clef__fail(device->ctx, status, "%s", line);
-    cl_int unmapped = unmap_all(device->queue, v, span, NULL, NULL);
+    cl_int unmapped = unmap_all(clef__queue(device), v, span, NULL, NULL);
     if (status == CLEF_OK && unmapped != CL_SUCCESS) status = failed(device, unmapped, v->label);
     clef__free(v);
     return status;

@@ -247,6 +247,63 @@ Test(chain, memory_goes_after_the_launch_that_uses_it) {
     close_clean(ctx);
 }
 
+/* Read where it lies as long as the chain was the last command; after any other that one is waited for. */
+Test(chain, results_are_read_where_they_lie) {
+    enum { N = 96, RUNS = 48, WAYS = 4 };
+    static float identity[N * N], got[N * N], given[N * N];
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    clef__device *device = clef__device_at(ctx, 0);
+    for (int i = 0; i < N; i++) identity[i * N + i] = 1;
+    clef_tensor *w = clef_keep(clef_from_host(ctx, CLEF_SHAPE(N, N), CLEF_F32, identity));
+    for (int r = 0; r < RUNS; r++) {
+        int way = r % WAYS;
+        clef_tensor *y = clef_keep(sum_of(clef_mul_scalar(w, r), w, r + 1)), *z = NULL;
+        expect_ok(ctx, clef_eval(y));
+        float wanted = (float)r, added = 0;
+        if (way == 0 && r > WAYS && clef__device_chains(device)) cr_assert(clef__chain_is_last(device), "run %d", r);
+        if (way == 1) z = clef_keep(clef_add_scalar(y, 1)); /* one launch */
+        if (way == 2) expect_ok(ctx, clef_assign(y, clef_add_scalar(y, added = 5)));
+        for (int i = 0; i < N * N; i++) given[i] = (float)(r + i % 3);
+        if (way == 3) z = clef_keep(clef_from_host(ctx, CLEF_SHAPE(N, N), CLEF_F32, given));
+        if (z || way == 2) expect_ok(ctx, clef_eval(z ? z : y));
+        if (z || way == 2) cr_assert_not(clef__chain_is_last(device), "run %d", r);
+        expect_ok(ctx, clef_read(y, got, sizeof got));
+        for (int i = 0; i < N * N; i++) cr_assert_eq(got[i], wanted * identity[i] + added, "run %d, element %d: %g", r, i, got[i]);
+        if (z) expect_ok(ctx, clef_read(z, got, sizeof got));
+        for (int i = 0; z && i < N * N; i++)
+            cr_assert_eq(got[i], way == 1 ? wanted * identity[i] + 1 : given[i], "run %d, element %d: %g", r, i, got[i]);
+        clef_release(y);
+        clef_release(z);
+        expect_ok(ctx, clef_end_step(ctx));
+    }
+    clef_release(w);
+    close_clean(ctx);
+}
+
+/* A program that has the queue may have put something into it. */
+Test(chain, results_behind_commands_of_the_program) {
+    enum { N = 16, RUNS = 6 };
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    float got[N * N];
+    clef_tensor *w = clef_keep(clef_full(ctx, CLEF_SHAPE(N, N), CLEF_F32, 1));
+    for (int r = 0; r < RUNS; r++) {
+        clef_tensor *y = clef_keep(sum_of(w, w, r));
+        size_t offset = 0;
+        expect_ok(ctx, clef_eval(y));
+        cl_command_queue queue = clef_opencl_queue(ctx);
+        cl_mem memory = clef_opencl_buffer(y, &offset);
+        cr_assert(memory, "%s", clef_error(ctx));
+        const float over = (float)(100 + r);
+        cr_assert_eq(clEnqueueFillBuffer(queue, memory, &over, sizeof over, offset, sizeof got, 0, NULL, NULL), CL_SUCCESS);
+        expect_ok(ctx, clef_read(y, got, sizeof got));
+        for (int i = 0; i < N * N; i++) cr_assert_eq(got[i], over, "run %d: %g", r, got[i]);
+        clef_release(y);
+        expect_ok(ctx, clef_end_step(ctx));
+    }
+    clef_release(w);
+    close_clean(ctx);
+}
+
 /* Memory that the host may not look into has no address there. */
 Test(chain, memory_without_an_address_is_used_one_by_one) {
     enum { N = 24 };

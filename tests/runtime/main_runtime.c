@@ -64,8 +64,8 @@ static int keep_stages(clef__device *device) {
     enum { BYTES = 1 << 20 };
     cl_int code;
     cl_event filled = clCreateUserEvent(device->context, &code), done = NULL;
-    CHECK(filled && clEnqueueMarkerWithWaitList(device->queue, 0, NULL, &done) == CL_SUCCESS &&
-          clFinish(device->queue) == CL_SUCCESS);
+    CHECK(filled && clEnqueueMarkerWithWaitList(clef__queue(device), 0, NULL, &done) == CL_SUCCESS &&
+          clFinish(device->compute) == CL_SUCCESS);
     CHECK(clRetainEvent(filled) == CL_SUCCESS);
     clef__stage *s = clef__stage_take(device, BYTES), *other;
     CHECK(s);

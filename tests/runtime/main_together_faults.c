@@ -63,7 +63,7 @@ static bool work(void) {
 /* A lost device leaves to its driver what that may still read or write.  This driver is well in truth, so that the test need not leak
    it; test_together closes contexts with a lost device. */
 static void find_again(clef__device *device) {
-    REAL(clFinish)(device->queue);
+    REAL(clFinish)(device->compute);
     atomic_store(&device->lost, false);
 }
 

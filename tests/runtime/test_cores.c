@@ -117,7 +117,7 @@ static void CL_CALLBACK keep(void *nothing) {
 Test(cores, busy_threads_are_left_alone) {
     units();
     clef_context *ctx = clef_open(&(clef_options){.cache_dir = "", .no_affinity = true});
-    cl_command_queue queue = clef__device_at(ctx, 0)->queue;
+    cl_command_queue queue = clef__device_at(ctx, 0)->compute;
     cr_assert(clEnqueueNativeKernel(queue, keep, NULL, 0, 0, NULL, NULL, 0, NULL, NULL) == CL_SUCCESS);
     cr_assert(clFlush(queue) == CL_SUCCESS);
     clef_options other = {.cache_dir = ""};

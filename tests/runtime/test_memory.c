@@ -104,8 +104,8 @@ Test(memory, large_buffers_go_back) {
         clef__pool_trim(device);
     }
     cr_assert(mapped_pages() - before < 2 * BYTES / 4096, "%ld pages more", mapped_pages() - before);
-    cr_assert(clEnqueueFillBuffer(device->queue, memory, &(unsigned char){3}, 1, 0, BYTES, 0, NULL, NULL) == CL_SUCCESS);
-    cr_assert(clFinish(device->queue) == CL_SUCCESS && clReleaseMemObject(memory) == CL_SUCCESS);
+    cr_assert(clEnqueueFillBuffer(clef__queue(device), memory, &(unsigned char){3}, 1, 0, BYTES, 0, NULL, NULL) == CL_SUCCESS);
+    cr_assert(clFinish(device->compute) == CL_SUCCESS && clReleaseMemObject(memory) == CL_SUCCESS);
 }
 
 /* Every size gets at least what it asked for and at most an eighth (or 127 bytes) more, in multiples of 128. */
@@ -170,7 +170,7 @@ Test(stages, filled_beside_kernels) {
             memset(bytes, i + 1, sizes[s]);
             cr_assert_eq(clef__buffer_fill(b, bytes, sizes[s]), CLEF_OK);
             memset(bytes, 0, sizes[s]);
-            cr_assert(clEnqueueFillBuffer(device->queue, busy->memory, &(unsigned char){3}, 1, 0, BYTES, 0, NULL, NULL) ==
+            cr_assert(clEnqueueFillBuffer(clef__queue(device), busy->memory, &(unsigned char){3}, 1, 0, BYTES, 0, NULL, NULL) ==
                       CL_SUCCESS);
             cr_assert_eq(clef__buffer_copy(kept[i], 0, b, 0, sizes[s]), CLEF_OK);
             clef__buffer_release(b);

@@ -68,7 +68,7 @@ Test(together, one_opencl_context_and_one_compilation) {
     for (int i = 1; i < MOST; i++) {
         cr_expect_eq(device_of(i)->context, device_of(0)->context);
         cr_expect_eq(device_of(i)->id, device_of(i % 2)->id, "the same part");
-        cr_expect_neq(device_of(i)->queue, device_of(0)->queue);
+        cr_expect_neq(device_of(i)->compute, device_of(0)->compute);
         cr_expect_eq(device_of(i)->programs, device_of(0)->programs);
     }
     cr_expect_neq(device_of(0)->id, device_of(1)->id, "the two parts");
@@ -137,7 +137,7 @@ Test(together, queues_that_run_one_kernel_in_several_sizes) {
             cr_assert_eq(clef__kernel_set(kernel[i], 1, sizeof(int), n ? &much : &little), CLEF_OK);
             cr_assert_eq(clef__kernel_launch(kernel[i], one, one, "work"), CLEF_OK, "%s", clef_error(ctx[i]));
             if (n == 0) cr_assert_eq(clef__finish(device_of(i)), CLEF_OK);
-            else cr_assert_eq(clFlush(device_of(i)->queue), CL_SUCCESS);
+            else cr_assert_eq(clFlush(device_of(i)->compute), CL_SUCCESS);
         }
     nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
     cr_assert_eq(clef__kernel_set(kernel[MOST - 1], 1, sizeof(int), &little), CLEF_OK);
@@ -368,7 +368,7 @@ static void open_two(void) {
 Test(together, a_device_that_is_open_shares_what_is_compiled) {
     open_two();
     cr_expect_eq(device_of(1)->programs, device_of(0)->programs);
-    cr_expect_neq(device_of(1)->queue, device_of(0)->queue);
+    cr_expect_neq(device_of(1)->compute, device_of(0)->compute);
     cr_expect_not(clef__devices_joined(device_of(0), device_of(1)), "no queue waits for another's");
     expect_works(1, add_source);
     cr_expect_eq(built(2), 1u);
