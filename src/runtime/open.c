@@ -55,7 +55,7 @@ clef__device *clef__device_open(clef_context *ctx, const clef__found *found, cl_
     d->crowded = clef__cores_crowded(found);
     if (d->crowded)
         clef__log_line(ctx, CLEF_LOG_INFO,
-                       "open: %s may have more threads than this process has cores; its launches are not chained", d->info.name);
+                       "open: %s may have more threads than this process has cores; CLEF_CHAIN chains its launches", d->info.name);
     d->large_pages = clef__driver_of(&d->info).large_pages && !ctx->debug_memory; /* checkers know the driver's memory, not ours */
     cl_int code = clRetainContext(context);
     if (code == CL_SUCCESS) d->context = context;
