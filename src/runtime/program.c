@@ -49,10 +49,10 @@ static int users_of(int copy) {
     return n;
 }
 
-/* The first copy that another queue may run.  With no more threads than queues that may, the driver cannot run more. */
+/* The first copy that another queue may run.  A thread that is alone has one launch under way. */
 static int choose_copy(const clef__device *device) {
     int most = clef__driver_of(&device->info).queues, copy = 1;
-    if (most == 0 || (device->units && device->units <= (uint32_t)most)) return 0;
+    if (most == 0 || device->units == 1) return 0;
     while (users_of(copy) >= most) copy++;
     return copy;
 }

@@ -165,16 +165,17 @@ static bool builds_one(int i, const char *source) {
 
 /* Who has not cleared an error since is told of it, and does not try again. */
 static void tried_again_once_cleared(void) {
+    int copies = device_of(RANKS - 1)->programs == device_of(0)->programs ? 1 : 2; /* drivers.def: queues */
     builds = 0;
     for (int turn = 0; turn < 2 * RANKS; turn++) {
         int i = turn % RANKS;
         EXPECT(!builds_one(i, add_source) && clef_error_status(ctx[i]) == CLEF_BUILD, "%s", clef_error(ctx[i]));
         EXPECT(strstr(clef_build_log(ctx[i]), fault_log), "context %d was told \"%s\"", i, clef_build_log(ctx[i]));
     }
-    EXPECT(builds == 1, "%ld builds", (long)builds);
+    EXPECT(builds == copies, "%ld builds", (long)builds);
     clef_clear_error(ctx[1]);
     for (int i = RANKS - 1; i >= 0; i--) EXPECT(!builds_one(i, add_source), "a build that must fail");
-    EXPECT(builds == 2, "%ld builds", (long)builds);
+    EXPECT(builds == copies + 1, "%ld builds", (long)builds);
 }
 
 static void *fail_and_clear(void *user) {
