@@ -125,13 +125,6 @@ static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtyp
 /* Of A or B, that stay near by. */
 static int64_t cached_floats(const clef__lowering *lw) { return clef__cached_bytes(lw) / (int64_t)sizeof(float); }
 
-/* Rows that lie anywhere have an address each. */
-static void choose_height(const clef__gemm *g, tiling *t) {
-    bool anywhere = !t->packed_tiles && !t->packs_a && !(g->a_m[2] == 1 && g->m[2] % t->rows == 0);
-    if (anywhere && !t->knobs.value[CLEF__GEMM_ROWS]) t->rows = (int)clef__smaller(t->rows, ADDRESSES);
-    t->row_tiles = clef__ceil_div(t->m, t->rows);
-}
-
 /* Can B be read as it lies, and is that the better way?  Panels of a weight in inference are free, as they are made once; the
    blocks of k stay, and so do the bits.  They do too where B is stored in a half type and the sums' results are not. */
 static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
@@ -316,6 +309,18 @@ static bool packs_a(const clef__gemm *g, const tiling *t) {
     return !t->packed_tiles && !g->overlapping && one_level && g->a_k[2] != 1 && t->panels >= least && t->row_tiles > 1;
 }
 
+/* Do the rows of each tile follow one another? */
+static bool is_unit(const clef__gemm *g, const tiling *t) { return g->a_m[2] == 1 && g->m[2] % t->rows == 0; }
+
+/* How a tile reads A: from what its work-item packed, or a launch, or as it lies.  Rows that lie anywhere have an address each. */
+static void choose_reading(const clef__lowering *lw, const clef__gemm *g, clef_dtype type, tiling *t) {
+    choose_packing(lw, g, type, t);
+    t->packs_a = packs_a(g, t);
+    bool anywhere = !t->packed_tiles && !t->packs_a && !is_unit(g, t);
+    if (anywhere && !t->knobs.value[CLEF__GEMM_ROWS]) t->rows = (int)clef__smaller(t->rows, ADDRESSES);
+    t->row_tiles = clef__ceil_div(t->m, t->rows);
+}
+
 static void pack_a(const clef__lowering *lw, clef__gemm *g, const tiling *t, clef_dtype type) {
     packing p = {.from = g->a, .n = t->m, .sn = g->a_m[2], .width = t->rows, .type = type, .k = {1, 1, t->k}};
     memcpy(p.s, g->a_k, sizeof p.s);
@@ -416,10 +421,8 @@ static double cost(const clef__lowering *lw) {
     tiling t = {.m = g->m[0] * g->m[1] * g->m[2], .k = g->k[0] * g->k[1] * g->k[2], .batch = g->z[0] * g->z[1]};
     choose_tile(lw, g, clef__gemm_type(g->c.dtype), &t);
     clef__gemm_is_plain(&runs); /* joins those that follow one another */
-    choose_packing(lw, &runs, clef__gemm_type(g->c.dtype), &t);
-    t.packs_a = packs_a(&runs, &t);
     double other = other_seconds(lw, g, &t);
-    choose_height(&runs, &t);
+    choose_reading(lw, &runs, clef__gemm_type(g->c.dtype), &t);
     double tiles = (double)(t.row_tiles * t.panels * t.batch), k = (double)t.k;
     double steps = (double)(t.rows * t.vectors) * k + RUN_STEPS * (double)(runs.k[0] * runs.k[1]) + TILE_STEPS;
     double a = (double)t.m * k / (g->overlapping ? (double)(g->k[0] * g->k[1]) : 1);
@@ -441,11 +444,9 @@ static void lower(const clef__lowering *lw) {
     int64_t same[3];
     memcpy(same, g->a_k, sizeof same);
     clef__merge_levels(g->k, g->a_k, same);
-    choose_packing(lw, g, type, &t);
-    t.packs_a = packs_a(g, &t);
-    choose_height(g, &t);
+    choose_reading(lw, g, type, &t);
     if (t.packs_a) pack_a(lw, g, &t, type);
-    t.unit = g->a_m[2] == 1 && g->m[2] % t.rows == 0;
+    t.unit = is_unit(g, &t);
     choose_splits(lw, g, &t);
     choose_grid(lw, &t);
     if (t.splits == 1) multiply(lw, g, &t, type, 0);
