@@ -15,6 +15,7 @@
 #ifdef CLEF_DECLARES /* see declarations.h */
 __attribute__((overloadable)) uint atomic_inc(volatile __global uint *);
 __attribute__((overloadable)) uint atomic_add(volatile __global uint *, uint);
+__attribute__((overloadable)) uint atomic_cmpxchg(volatile __global uint *, uint, uint);
 #endif
 #ifndef CASES
 #define CASES(X) X(0)
@@ -25,9 +26,10 @@ CASES(DECLARE)
 #define CASE(n) \
     case n: part_##n(step + STEP_ARGS, place, room); break;
 
-__kernel void chain(ulong record, ulong counters, int steps, __local void *room) {
-    __global const ulong *step = (__global const ulong *)record;
-    volatile __global uint *taken = (volatile __global uint *)counters;
+static void run_steps(__global const ulong *head, __local void *room) {
+    __global const ulong *step = (__global const ulong *)head[RUN_RECORD];
+    volatile __global uint *taken = (volatile __global uint *)head[RUN_COUNTERS];
+    const int steps = (int)head[RUN_STEPS];
     for (int s = 0; s < steps; s++) {
         const uint w = (uint)step[STEP_ITEMS], h = (uint)step[STEP_ITEMS + 1], total = (uint)step[STEP_TOTAL];
         for (uint i; (i = atomic_inc(taken)) < total;) {
@@ -40,5 +42,15 @@ __kernel void chain(ulong record, ulong counters, int steps, __local void *room)
         atomic_add(taken + STEP_DONE, 0); /* what is read from here on is what they wrote: a plain load would not promise that */
         step += step[STEP_WORDS];
         taken += STEP_COUNTERS;
+    }
+}
+
+/* Whoever is the first to find no run behind one ends it for all. */
+__kernel void chain(ulong run, __local void *room) {
+    for (bool more = true; more;) {
+        __global const ulong *head = (__global const ulong *)run;
+        run_steps(head, room);
+        more = atomic_cmpxchg((volatile __global uint *)(head + RUN_STATE), RUN_IS_LAST, RUN_ENDED) == RUN_HAS_NEXT;
+        run = head[RUN_NEXT];
     }
 }

@@ -114,11 +114,12 @@ typedef struct clef_options {
                          on all its compute units: threads that sleep between bursts of work do not wake up on one core then */
     int chain_after; /* a plan's launches are queued as few as possible, each doing many in order, once the plan has run so often: less than
                         a microsecond lies between them instead of ten.  Only where the driver is known to allow it (a CPU's), by
-                        launches of single work-items, on one device without a trace; to the same bits.  What it takes is compiled
-                        at that moment, a quarter of a second for each different kernel, a tenth where the driver has it from an
-                        earlier process.  Threads that wait within such a launch keep their cores.  0: $CLEF_CHAIN (where 0 is never),
-                        else when launches have cost as much as compiling would, but never where a mask or a quota leaves the
-                        process fewer cores than the device has compute units; below 0: never */
+                        launches of single work-items, on one device without a trace; to the same bits.  A plan that runs again
+                        while it still runs, the program having waited for nothing and queued nothing else, needs no launch at all.
+                        What it takes is compiled at that moment, a quarter of a second for each different kernel, a tenth where the
+                        driver has it from an earlier process.  Threads that wait within such a launch keep their cores.
+                        0: $CLEF_CHAIN (where 0 is never), else when launches have cost as much as compiling would, but never where a
+                        mask or a quota leaves the process fewer cores than the device has compute units; below 0: never */
     int idle_programs; /* so many compiled programs stay in memory though no plan uses them any more, those that were used last; one that
                           is released is loaded again, or compiled, when it is needed.  A context keeps up to 128 plans, those that ran
                           last, and a plan its programs.  0: $CLEF_IDLE_PROGRAMS, else 256; below 0: none.  Of contexts that share
@@ -224,7 +225,7 @@ CLEF_API clef_memory_info clef_memory_of(const clef_context *ctx, int device);
 /* Lets the peaks begin anew, at what is used now. */
 CLEF_API void clef_memory_reset_peak(clef_context *ctx);
 
-/* Work done since opening.  Launches that go as one (clef_options.chain_after) count once. */
+/* Work done since opening.  Launches that go as one (clef_options.chain_after) count once, runs that need none as if they had one. */
 typedef struct clef_counters {
     uint64_t launches, plans, replays, kernels_built, kernels_from_cache;
     double compile_seconds;     /* on the clock, loading from the cache included; and, while clef_on_compile is set, each

@@ -1,33 +1,45 @@
 /* chain.c — many launches as one: their kernels are parts of one program, which does a chain's steps in order (cl/chain.cl).
 
    A step is a kernel with its arguments and its range.  Steps are written into memory of the host, which the kernel reads: no driver copies
-   them.  That memory belongs to one launch until the launch is over, so a chain has some of it for those that are queued. */
+   them.  A run of them has a room of that memory, with its counters, and a launch does one run or several: a run that comes while a launch is
+   under way, with nothing queued behind it, follows in that launch, and no driver has to do anything.  A room belongs to its launch until that
+   is over, so a chain has some for those that are queued. */
 #include "chain_step.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/text.h"
 #include <string.h>
 
-/* ---- memory of one launch ---- */
+/* ---- memory of one run ---- */
 
-enum { ROOMS = 16, LINE = 128 /* bytes that no two cores share */ };
+/* Rooms for so many steps in all, but neither too few nor too many: the shorter the runs, the more of them are worth one launch.  LAUNCHES: those
+   that have all rooms.  LINE: bytes that no two cores share. */
+enum { STEPS = 1024, LEAST_ROOMS = 16, MOST_ROOMS = 128, LAUNCHES = 4, LINE = 128 };
+
+static int rooms_for(int steps) {
+    int rooms = STEPS / steps;
+    return rooms < LEAST_ROOMS ? LEAST_ROOMS : rooms > MOST_ROOMS ? MOST_ROOMS : rooms;
+}
 
 typedef struct room {
     uint64_t *record;
     int words, word_capacity;
-    uint64_t widest; /* items of the step with the most */
-    uint32_t *counters;
+    uint64_t widest;    /* items of the step with the most */
+    uint32_t *counters; /* behind the head, which is what the kernel is told */
     int steps, step_capacity;
     int launched; /* so many steps, of which the last has so many items */
     uint64_t last_items;
-    cl_event over; /* NULL: nothing was queued with it */
+    cl_event over; /* of the launch; NULL: nothing was queued with it */
 } room;
 
 struct clef__chain {
     clef__device *device;
     cl_kernel kernel;
     size_t local_bytes; /* of the part that wants most of the work-group's memory */
-    room room[ROOMS];
-    int at; /* the one that steps are written to */
+    room *room;
+    int rooms;
+    int at;        /* the one that steps are written to */
+    int in_launch; /* runs of the last launch, and its work-groups */
+    size_t groups;
 };
 
 /* False: nobody knows whether its launch is over. */
@@ -39,8 +51,15 @@ static bool wait_for(room *r) {
     return over;
 }
 
-/* Counters begin on a line of their own, which malloc does not promise: one more is asked for. */
-static uint32_t *first_line(uint32_t *counters) { return (uint32_t *)(((uintptr_t)counters + LINE - 1) / LINE * LINE); }
+/* Begins on a line of its own, which malloc does not promise: one more is asked for. */
+static uint64_t *head_of(const room *r) { return (uint64_t *)(((uintptr_t)r->counters + LINE - 1) / LINE * LINE); }
+
+/* Is a run behind it?  The kernel asks, too (chain.cl). */
+static atomic_uint *state_of(const room *r) { return (atomic_uint *)(head_of(r) + RUN_STATE); }
+
+static uint32_t *first_counter(const room *r) { return (uint32_t *)head_of(r) + LINE / sizeof *r->counters; }
+
+static room *last_run(const clef__chain *chain) { return &chain->room[(chain->at + chain->rooms - 1) % chain->rooms]; }
 
 /* Waits until the room that comes next is free.  If it is not, then until half of all are: a thread that slept for each launch would take a core
    from the kernels twice for every one. */
@@ -48,7 +67,7 @@ static bool wait_for_next(clef__chain *chain) {
     room *next = &chain->room[chain->at];
     cl_int state = CL_COMPLETE;
     if (next->over) clGetEventInfo(next->over, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
-    return (state <= CL_COMPLETE || wait_for(&chain->room[(chain->at + ROOMS / 2) % ROOMS])) && wait_for(next);
+    return (state <= CL_COMPLETE || wait_for(&chain->room[(chain->at + chain->rooms / 2) % chain->rooms])) && wait_for(next);
 }
 
 static bool make_room(room *r, int words) {
@@ -57,7 +76,7 @@ static bool make_room(room *r, int words) {
         if (!clef__grow(&r->record, r->word_capacity, &r->word_capacity, sizeof *r->record)) return false;
     if (r->steps < r->step_capacity) return true;
     int wanted = r->step_capacity ? 2 * r->step_capacity : 16;
-    uint32_t *counters = clef__calloc(((size_t)wanted + 1) * line, sizeof *counters);
+    uint32_t *counters = clef__calloc(((size_t)wanted + 2) * line, sizeof *counters);
     if (!counters) return false;
     clef__free(r->counters);
     r->counters = counters;
@@ -129,25 +148,46 @@ static bool find_local_bytes(clef__chain *chain, const clef__chain_part *part, i
     return known;
 }
 
-static cl_int enqueue(clef__chain *chain, room *r, int steps, size_t groups) {
-    uint32_t *counters = r->counters ? first_line(r->counters) : NULL;
-    cl_ulong record = (cl_ulong)(uintptr_t)r->record, counted = (cl_ulong)(uintptr_t)counters;
-    cl_int n = steps;
+static void fill_head(const room *r, int steps) {
+    uint64_t *head = head_of(r);
+    head[RUN_RECORD] = (uint64_t)(uintptr_t)r->record;
+    head[RUN_COUNTERS] = (uint64_t)(uintptr_t)first_counter(r);
+    head[RUN_STEPS] = (uint64_t)steps;
+    memset(first_counter(r), 0, (size_t)steps * STEP_COUNTERS * sizeof *r->counters);
+    atomic_store_explicit(state_of(r), RUN_IS_LAST, memory_order_relaxed);
+}
+
+static cl_int enqueue(clef__chain *chain, room *r, size_t groups) {
+    cl_ulong head = (cl_ulong)(uintptr_t)head_of(r);
     size_t one = 1;
-    if (counters) memset(counters, 0, (size_t)steps * STEP_COUNTERS * sizeof *counters);
-    cl_int code = clSetKernelArg(chain->kernel, 0, sizeof record, &record);
-    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 1, sizeof counted, &counted);
-    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 2, sizeof n, &n);
-    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 3, chain->local_bytes + LINE, NULL); /* it may not be empty */
+    cl_int code = clSetKernelArg(chain->kernel, 0, sizeof head, &head);
+    if (code == CL_SUCCESS) code = clSetKernelArg(chain->kernel, 1, chain->local_bytes + LINE, NULL); /* it may not be empty */
     if (code != CL_SUCCESS) return code;
     return clEnqueueNDRangeKernel(clef__queue(chain->device), chain->kernel, 1, NULL, &groups, &one, 0, NULL, &r->over);
+}
+
+/* Puts the run behind the last one if that is the device's last command, and of a launch that is under way.  False: it is over, or cannot
+   do more. */
+static bool follow(clef__chain *chain, room *r, size_t groups) {
+    const room *before = last_run(chain);
+    if (chain->device->last != chain || chain->device->shared) return false;
+    if (chain->in_launch == chain->rooms / LAUNCHES || groups > chain->groups) return false;
+    unsigned state = RUN_IS_LAST;
+    head_of(before)[RUN_NEXT] = (uint64_t)(uintptr_t)head_of(r);
+    if (!atomic_compare_exchange_strong(state_of(before), &state, RUN_HAS_NEXT)) return false;
+    clRetainEvent(before->over);
+    r->over = before->over;
+    chain->device->followed++;
+    return true;
 }
 
 /* Drivers may compile a kernel when it first runs: that is now, without any step.  If it fails, the program has lost nothing. */
 static bool try_it(clef__chain *chain) {
     room *r = &chain->room[0];
     bool over = false;
-    if (enqueue(chain, r, 0, chain->device->info.compute_units) != CL_SUCCESS) return false;
+    if (!make_room(r, 0)) return false;
+    fill_head(r, 0);
+    if (enqueue(chain, r, chain->device->info.compute_units) != CL_SUCCESS) return false;
     clFlush(chain->device->compute);
     bool well = clef__wait_for_event(r->over, &over) == CL_SUCCESS && over;
     if (over) clReleaseEvent(r->over);
@@ -155,14 +195,15 @@ static bool try_it(clef__chain *chain) {
     return well;
 }
 
-clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part, int n) {
+clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part, int n, int steps) {
     if (clef__ready(device) != CLEF_OK) return NULL;
     double begin = clef__now();
     clef__chain *chain = clef__calloc(1, sizeof *chain);
-    cl_program program = chain ? build(device, part, n) : NULL;
+    int rooms = rooms_for(steps);
+    if (chain) *chain = (clef__chain){.device = device, .rooms = rooms, .room = clef__calloc((size_t)rooms, sizeof *chain->room)};
+    cl_program program = chain && chain->room ? build(device, part, n) : NULL;
     cl_int code = CL_SUCCESS;
     if (program) {
-        chain->device = device;
         chain->kernel = clCreateKernel(program, "chain", &code);
         clReleaseProgram(program); /* the kernel holds it */
     }
@@ -179,12 +220,13 @@ void clef__chain_free(clef__chain *chain) {
     if (!chain) return;
     if (chain->device && chain->device->last == chain) chain->device->last = NULL;
     bool alive = chain->device && clef__alive(chain->device);
-    for (int i = 0; i < ROOMS; i++) {
+    for (int i = 0; chain->room && i < chain->rooms; i++) {
         if (chain->room[i].over && !(alive && wait_for(&chain->room[i]))) continue; /* a kernel may still read it */
         clef__free(chain->room[i].record);
         clef__free(chain->room[i].counters);
     }
     if (alive && chain->kernel) clReleaseKernel(chain->kernel);
+    clef__free(chain->room);
     clef__free(chain);
 }
 
@@ -227,10 +269,16 @@ clef_status clef__chain_launch(clef__chain *chain) {
     r->words = r->steps = 0;
     clef_status status = clef__ready(device);
     if (status != CLEF_OK || groups == 0) return status;
-    cl_int code = enqueue(chain, r, steps, groups);
-    if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel chain");
+    fill_head(r, steps);
+    if (!follow(chain, r, groups)) {
+        cl_int code = enqueue(chain, r, groups);
+        if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel chain");
+        chain->groups = groups;
+        chain->in_launch = 0;
+    }
+    chain->in_launch++;
     r->launched = steps;
-    chain->at = (chain->at + 1) % ROOMS;
+    chain->at = (chain->at + 1) % chain->rooms;
     device->last = chain;
     device->ctx->counters.launches++;
     return CLEF_OK;
@@ -243,7 +291,7 @@ bool clef__chain_is_last(const clef__device *device) { return device->last && !d
 /* By its last step: a kernel that has done that has only to return, of which the driver tells when its thread has gone on. */
 cl_int clef__chain_wait(clef__device *device) {
     const clef__chain *chain = device->last;
-    const room *r = &chain->room[(chain->at + ROOMS - 1) % ROOMS];
-    const uint32_t *done = first_line(r->counters) + (size_t)(r->launched - 1) * STEP_COUNTERS + STEP_DONE;
+    const room *r = last_run(chain);
+    const uint32_t *done = first_counter(r) + (size_t)(r->launched - 1) * STEP_COUNTERS + STEP_DONE;
     return clef__end_wait(device, &(clef__end){r->over, (const atomic_uint *)done, (unsigned)r->last_items});
 }

@@ -243,9 +243,10 @@ static void watch(const clef__end *end, double until) {
    first are made both ways, the others in the way of the shorter least time, which other programs disturb least.  Only time depends
    on it. */
 cl_int clef__end_wait(clef__device *device, const clef__end *end) {
+    clef__waits *waits = &device->waits;
+    waits->all++;
     clFlush(device->compute);
     if (is_over(end)) return wait_for(end); /* no trial */
-    clef__waits *waits = &device->waits;
     unsigned wait = waits->count++ % WAITS;
     if (wait == 0) waits->watched = waits->slept = INFINITY;
     bool tried = wait < TRIALS;
@@ -257,6 +258,8 @@ cl_int clef__end_wait(clef__device *device, const clef__end *end) {
     if (tried) *least = fmin(*least, clef__now() - begin);
     return code;
 }
+
+unsigned clef__device_waits(const clef__device *device) { return device->waits.all; }
 
 cl_int clef__event_wait(clef__device *device, cl_event event) { return clef__end_wait(device, &(clef__end){.event = event}); }
 

@@ -280,13 +280,15 @@ typedef struct clef__chain_part {
 } clef__chain_part;
 int clef__chain_after(const clef_context *ctx);       /* runs of a plan; below 0: when it pays */
 bool clef__device_chains(const clef__device *device); /* can it, and does nothing look at single launches? */
-/* NULL without an error where the driver makes none of it, which the log tells. */
-clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part, int n);
+/* For runs of about so many steps.  NULL without an error where the driver makes none of it, which the log tells. */
+clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part, int n, int steps);
 void clef__chain_free(clef__chain *chain); /* NULL is allowed; waits for it */
 /* The next step: that part, with the arguments that a kernel of its program has now.  False, without an error, where it cannot be
    one; then none of the steps since the last launch are left.  The launch takes them all. */
 bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const size_t global[3]);
 clef_status clef__chain_launch(clef__chain *chain);
+/* How often the host has waited for it. */
+unsigned clef__device_waits(const clef__device *device);
 /* Largest work-group this kernel may have on its device. */
 size_t clef__kernel_max_group(const clef__kernel *kernel);
 /* Was nothing of its program launched yet?  Some drivers compile only then. */

@@ -383,7 +383,7 @@ void clef__absent_take(clef__device *device, const char *key);
 /* ---- the structs ---- */
 /* Waits of the host for a device (launch.c). */
 typedef struct {
-    unsigned count;
+    unsigned all, count;   /* count: without those for what was over already */
     double watched, slept; /* seconds of the shortest trial of either kind */
 } clef__waits;
 
@@ -411,6 +411,7 @@ struct clef__device {
     bool gates_asked, has_gates; /* visit.c */
     bool shared;                 /* the program may put commands into the compute queue */
     clef__chain *last;           /* whose launch was the last command of that queue, if it was one (chain.c) */
+    uint64_t followed;           /* runs of chains that were not launched (chain.c) */
     bool unsettled;              /* copies or reads may still run that nobody waits for (clef__settle) */
     bool crowded;                /* the driver may have more threads than cores (cores.c) */
     clef__waits waits;

@@ -266,7 +266,7 @@ Test(chain, results_are_read_where_they_lie) {
         for (int i = 0; i < N * N; i++) given[i] = (float)(r + i % 3);
         if (way == 3) z = clef_keep(clef_from_host(ctx, CLEF_SHAPE(N, N), CLEF_F32, given));
         if (z || way == 2) expect_ok(ctx, clef_eval(z ? z : y));
-        if (z || way == 2) cr_assert_not(clef__chain_is_last(device), "run %d", r);
+        if (way == 3) cr_assert_not(clef__chain_is_last(device), "run %d", r);
         expect_ok(ctx, clef_read(y, got, sizeof got));
         for (int i = 0; i < N * N; i++) cr_assert_eq(got[i], wanted * identity[i] + added, "run %d, element %d: %g", r, i, got[i]);
         if (z) expect_ok(ctx, clef_read(z, got, sizeof got));
@@ -277,6 +277,83 @@ Test(chain, results_are_read_where_they_lie) {
         expect_ok(ctx, clef_end_step(ctx));
     }
     clef_release(w);
+    close_clean(ctx);
+}
+
+/* ---- runs that follow in a launch under way ---- */
+
+/* x ← x + r for every r below `runs`, in bursts until one has followed. */
+static bool adds_right(clef_context *ctx, int runs) {
+    enum { N = 1 << 19, BURSTS = 50 };
+    static float got[N];
+    clef__device *device = clef__device_at(ctx, 0);
+    int bursts = 0;
+    clef_tensor *x = clef_keep(clef_zeros(ctx, CLEF_SHAPE(N), CLEF_F32));
+    while (bursts < BURSTS && (device->followed == 0 || bursts < 3)) {
+        for (int r = 0; r < runs; r++) {
+            expect_ok(ctx, clef_assign(x, clef_add_scalar(x, r)));
+            expect_ok(ctx, clef_eval(x));
+        }
+        expect_ok(ctx, clef_end_step(ctx));
+        bursts++;
+    }
+    expect_ok(ctx, clef_read(x, got, sizeof got));
+    clef_release(x);
+    for (int i = 0; i < N; i++)
+        if (got[i] != (float)(bursts * runs * (runs - 1) / 2)) return false;
+    return true;
+}
+
+Test(chain, runs_of_one_launch_follow_one_another) {
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    clef__device *device = clef__device_at(ctx, 0);
+    cr_assert(adds_right(ctx, 200)); /* more than there are rooms */
+    cr_assert_eq(device->followed > 0, clef__device_chains(device));
+    close_clean(ctx);
+}
+
+/* The program's commands may lie between any two. */
+Test(chain, nothing_follows_in_a_queue_that_the_program_has) {
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    cr_assert(clef_opencl_queue(ctx));
+    cr_assert(adds_right(ctx, 20));
+    cr_assert_eq(clef__device_at(ctx, 0)->followed, 0);
+    close_clean(ctx);
+}
+
+/* What a program may do between two runs, in any order, beside the same on the host. */
+Test(chain, runs_writes_and_reads_in_any_order) {
+    enum { N = 3000, TURNS = 4000, KINDS = 7 };
+    static float now[N], got[N];
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    clef_tensor *x = clef_keep(clef_zeros(ctx, CLEF_SHAPE(N), CLEF_F32)),
+                *one = clef_keep(clef_full(ctx, CLEF_SHAPE(1), CLEF_F32, 1));
+    uint64_t state = 7;
+    for (int t = 0, kind = 0; t < TURNS; t++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        int again = (int)(state >> 40) % 4, k = (int)(state >> 50) % 9 - 4;
+        if (again == 0) kind = (int)(state >> 33) % KINDS; /* else what it did before: runs of one plan follow one another */
+        for (int i = 0; i < N; i++) {
+            if (kind == 0) now[i] += (float)k;
+            if (kind == 1) now[i] = (float)k - now[i];
+            if (kind == 2) now[i] = (float)((i + t) % 11);
+            if (kind == 5) now[i] = fminf(fmaxf(now[i], -64), 64);
+        }
+        if (kind == 0) expect_ok(ctx, clef_assign(x, clef_add_scalar(x, k)));
+        if (kind == 1) expect_ok(ctx, clef_assign(x, clef_add_scalar(clef_neg(x), k)));
+        if (kind == 2) expect_ok(ctx, clef_write(x, now, sizeof now));
+        if (kind == 4) expect_ok(ctx, clef_eval(clef_cumsum(clef_add_scalar(one, k), 0))); /* has nothing to do with x */
+        if (kind == 5) expect_ok(ctx, clef_assign(x, clef_clamp(x, -64, 64)));
+        if (kind == 6) expect_ok(ctx, clef_end_step(ctx));
+        expect_ok(ctx, clef_eval(x));
+        if (kind != 3) continue;
+        expect_ok(ctx, clef_read(x, got, sizeof got));
+        for (int i = 0; i < N; i++) cr_assert_eq(got[i], now[i], "turn %d, element %d: %g, not %g", t, i, got[i], now[i]);
+    }
+    expect_ok(ctx, clef_read(x, got, sizeof got));
+    cr_assert(memcmp(got, now, sizeof got) == 0);
+    clef_release(one);
+    clef_release(x);
     close_clean(ctx);
 }
 
@@ -389,7 +466,8 @@ static const struct {
 } faults[] = {{"chain.cl", "i / w % h", "i / h % w"},
               {"chain.cl", "i / w / h", "0"},
               {"chain.cl", "s < steps", "s < steps - 1"},
-              {"chained.h", "chain_place[d]", "chain_place[2 - (d)]"}};
+              {"chained.h", "chain_place[d]", "chain_place[2 - (d)]"},
+              {"chain.cl", "== RUN_HAS_NEXT", "> RUN_ENDED"}};
 static int fault;
 
 static const char *changed(const char *file, const char *text) {
@@ -429,6 +507,15 @@ Test(chain, wrong_rows_are_noticed) { fault = 0, expect_noticed(); }
 Test(chain, wrong_planes_are_noticed) { fault = 1, expect_noticed(); }
 Test(chain, missing_steps_are_noticed) { fault = 2, expect_noticed(); }
 Test(chain, wrong_places_are_noticed) { fault = 3, expect_noticed(); }
+
+Test(chain, runs_that_are_forgotten_are_noticed) {
+    if (!device_chains()) cr_skip_test("no chains on this device");
+    fault = 4;
+    clef__embedded_hook = changed;
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    cr_assert_not(adds_right(ctx, 100));
+    clef_close(ctx);
+}
 
 static const char *broken(const char *file, const char *text) {
     return strcmp(file, "chain.cl") == 0 ? "this is no program" : text;

@@ -2,7 +2,9 @@
 
    Between two launches of a small net a CPU's driver does nothing but put threads to sleep and wake them.  Launches of single
    work-items that follow one another in one queue become the steps of a chain: the same kernels with the same arguments, in
-   the same order, to the same bits.  Its program is another one, compiled when the plan has run so often that this pays. */
+   the same order, to the same bits.  Its program is another one, compiled when the plan has run so often that this pays.
+
+   A plan that is one chain, of one launch even, spares that launch, too, when the host is ahead: it follows in the launch of the run before. */
 #include "plan/run/run.h"
 #include "runtime/text.h"
 
@@ -16,9 +18,12 @@ enum { MOST_PARTS = 256 };                 /* more would be one long wait */
 static const double MOST_ITEMS = 1u << 31; /* they are counted in 32 bits */
 
 struct clef__plan_chain {
-    clef__chain *chain; /* NULL: not made, or not to be made */
-    bool useless;       /* nothing is spared, the driver makes none of it, or it cannot be used */
-    int spared;         /* launches that follow another one of their chain */
+    clef__chain *chain;  /* NULL: not made, or not to be made */
+    bool useless;        /* nothing is spared, the driver makes none of it, or it cannot be used */
+    int spared;          /* launches that follow another one of their chain */
+    bool whole;          /* of all launches: a run may follow in the launch of the one before */
+    uint64_t all_spared; /* by all runs until now, had they been chains */
+    unsigned waits;      /* of the host for the device, before the last run */
     int parts;
     int first[MOST_PARTS]; /* of each part: a launch of it */
     int part[];            /* of each launch; -1: it stands alone */
@@ -61,8 +66,9 @@ static clef__plan_chain *look_at(const clef__plan *plan) {
     for (int i = 0; c && i < plan->n_launches; i++) {
         c->part[i] = part_of(c, plan, i);
         c->spared += i > 0 && c->part[i] >= 0 && c->part[i - 1] >= 0;
+        c->whole = c->part[i] >= 0 && (i == 0 || c->whole);
     }
-    if (c) c->useless = c->spared == 0 || !is_plain(plan);
+    if (c) c->useless = !(c->spared > 0 || c->whole) || !is_plain(plan);
     return c;
 }
 
@@ -93,11 +99,19 @@ static char *call_of(const clef__launch *launch) {
 
 /* ---- when ---- */
 
+static void count_spared(const clef__plan *plan, const clef__device *device) {
+    clef__plan_chain *c = plan->chain;
+    unsigned waits = clef__device_waits(device);
+    bool ahead = plan->runs > 0 && waits == c->waits;
+    c->all_spared += (uint64_t)c->spared + (ahead && c->whole);
+    c->waits = waits;
+}
+
 static bool is_due(const clef__plan *plan, clef_context *ctx, const clef__device *device) {
     const clef__plan_chain *c = plan->chain;
     int after = clef__chain_after(ctx);
     if (after >= 0) return plan->runs >= (uint64_t)after;
-    return (double)plan->runs * c->spared * clef__device_profile(device)->launch_us * 1e-6 >= c->parts * PART_SECONDS;
+    return (double)c->all_spared * clef__device_profile(device)->launch_us * 1e-6 >= c->parts * PART_SECONDS;
 }
 
 static clef__chain *compile(const clef__plan *plan, clef__device *device) {
@@ -110,19 +124,21 @@ static clef__chain *compile(const clef__plan *plan, clef__device *device) {
         part[n] = (clef__chain_part){launch->code, launch->kernel, call_of(launch)};
         well = part[n].call;
     }
-    if (n == c->parts) chain = clef__chain_new(device, part, n);
+    if (n == c->parts) chain = clef__chain_new(device, part, n, plan->n_launches);
     while (n > 0) clef__free(part[--n].call);
     return chain;
 }
 
 bool clef__plan_chains(clef__plan *plan, clef_context *ctx) {
-    if (plan->n_launches < 2 || plan->timed) return false;
+    if (plan->n_launches == 0 || plan->timed) return false;
     clef__device *device = clef__device_at(ctx, plan->launch[0].device);
     if (!clef__device_chains(device)) return false;
     if (!plan->chain && !(plan->chain = look_at(plan))) return false; /* there may be memory the next time */
     clef__plan_chain *c = plan->chain;
     if (c->useless) return false;
-    if (c->chain || !is_due(plan, ctx, device)) return c->chain;
+    if (c->chain) return true;
+    count_spared(plan, device);
+    if (!is_due(plan, ctx, device)) return false;
     c->chain = compile(plan, device);
     c->useless = !c->chain;
     return c->chain;
@@ -140,7 +156,7 @@ int clef__chain_from(clef__plan *plan, int i, clef_status *status) {
     const int *part = plan->chain->part;
     int end = i, steps = 0;
     while (end < plan->n_launches && part[end] >= 0) steps += !plan->launch[end++].idle;
-    if (steps < 2 || plan->chain->useless) return i;
+    if (steps < (plan->n_launches == 1 ? 1 : 2) || plan->chain->useless) return i;
     for (int k = i; k < end; k++) {
         const clef__launch *launch = &plan->launch[k];
         if (launch->idle || clef__chain_step(plan->chain->chain, part[k], launch->kernel, launch->global)) continue;
