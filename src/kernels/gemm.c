@@ -21,6 +21,7 @@ enum {
     LEAST_FLOPS = 600000, /* long against its start, */
     FINE_GRAINS = 32,     /* and so many for each compute unit: threads come late, and none should wait long for the last */
     FEW_TILES = 12,       /* so few rows of the profile's tiles do not pay for packing B */
+    MANY_TILES = 48,      /* so many do for panels of a B of several, even if all of it stays near by */
     FEW_PANELS = 6,       /* so few do not pay for packing rows of A, */
     MANY_PANELS = 12,     /* nor fewer than these for a launch that packs an A of which a line holds a tile's rows */
     ADDRESSES = 8,        /* of rows that stay in registers; so many lines a first-level cache has for rows that are a page apart */
@@ -94,7 +95,7 @@ typedef struct tiling {
     int rows, vectors, width; /* of a register tile */
     int64_t m, k, panels, row_tiles, batch;
     bool direct;          /* B is read as it lies */
-    bool shares;          /* its blocks share the cache with whole rows of C, as they do where it is direct */
+    bool shares;          /* its blocks share the cache with whole rows of C, as they do where these are few */
     bool packs_a;         /* by a launch of its own */
     bool unit;            /* the rows of a tile follow one another in A */
     int64_t packed_tiles; /* rows of tiles of A that a work-item packs at a time; 0: it reads them as they lie */
@@ -135,9 +136,11 @@ static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dt
     clef__merge_levels(size, stride, same);
     int64_t lanes = t->width * t->vectors;
     bool can = g->c.dtype == type && (g->b_n == 1 || g->n == 1) && g->n >= lanes && size[0] * size[1] == 1;
-    bool small = stride[2] <= 2 * lanes || t->k * stride[2] * t->batch <= cached_floats(lw);
-    t->shares = can && tuned(t, CLEF__GEMM_PACKING, small || t->row_tiles <= FEW_TILES ? 1 : 2) == 1;
-    t->direct = t->shares && (small || t->knobs.value[CLEF__GEMM_PACKING] || !clef__lower_lasts(lw, &g->b));
+    bool few = t->row_tiles <= FEW_TILES, many = t->row_tiles > MANY_TILES;
+    bool small = stride[2] <= (many ? lanes : 2 * lanes) || t->k * stride[2] * t->batch <= cached_floats(lw) / (many ? 3 : 1);
+    bool lies = can && tuned(t, CLEF__GEMM_PACKING, small || few ? 1 : 2) == 1;
+    t->shares = lies && few;
+    t->direct = lies && (small || t->knobs.value[CLEF__GEMM_PACKING] || !clef__lower_lasts(lw, &g->b));
     t->ldb = t->direct ? stride[2] : lanes;
     t->panel_stride = t->k * lanes;
 }
