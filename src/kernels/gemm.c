@@ -19,6 +19,7 @@ enum {
     SHORTEST_SPLIT = 128, /* fewer products than this do not pay the second pass of a split */
     MOST_FLOPS = 8000000, /* the grain of a work-item on a CPU: long enough that its tiles use again what one of them read, */
     LEAST_FLOPS = 600000, /* long against its start, */
+    LEAST_READ = 16384,   /* as are so many elements of a B that is read once, */
     FINE_GRAINS = 32,     /* and so many for each compute unit: threads come late, and none should wait long for the last */
     FEW_TILES = 12,       /* so few rows of the profile's tiles do not pay for packing B */
     MANY_TILES = 48,      /* so many do for panels of a B of several, even if all of it stays near by */
@@ -94,10 +95,10 @@ const clef__family clef__gemm_family = {.name = "gemm",
 typedef struct tiling {
     int rows, vectors, width; /* of a register tile */
     int64_t m, k, panels, row_tiles, batch;
-    bool direct;          /* B is read as it lies */
-    bool shares;          /* its blocks share the cache with whole rows of C, as they do where these are few */
-    bool packs_a;         /* by a launch of its own */
-    bool unit;            /* the rows of a tile follow one another in A */
+    bool direct;  /* B is read as it lies */
+    bool shares;  /* its blocks share the cache with whole rows of C, as they do where these are few, but more than a tile's */
+    bool packs_a; /* by a launch of its own */
+    bool unit;    /* the rows of a tile follow one another in A */
     int64_t packed_tiles; /* rows of tiles of A that a work-item packs at a time; 0: it reads them as they lie */
     int64_t ldb, panel_stride;
     int64_t splits, split_runs, block; /* the last two in runs of k[2] */
@@ -139,7 +140,7 @@ static void choose_direct(const clef__lowering *lw, const clef__gemm *g, clef_dt
     bool few = t->row_tiles <= FEW_TILES, many = t->row_tiles > MANY_TILES;
     bool small = stride[2] <= (many ? lanes : 2 * lanes) || t->k * stride[2] * t->batch <= cached_floats(lw) / (many ? 3 : 1);
     bool lies = can && tuned(t, CLEF__GEMM_PACKING, small || few ? 1 : 2) == 1;
-    t->shares = lies && few;
+    t->shares = lies && few && t->row_tiles > 1;
     t->direct = lies && (small || t->knobs.value[CLEF__GEMM_PACKING] || !clef__lower_lasts(lw, &g->b));
     t->ldb = t->direct ? stride[2] : lanes;
     t->panel_stride = t->k * lanes;
@@ -201,6 +202,17 @@ static bool pays(const clef__lowering *lw, const tiling *t) {
     return t->batch * t->splits > 1 || clef__lower_pays(lw, 3 * vectors * (double)t->k);
 }
 
+/* Tiles of a work-item.  If all rows are one tile's, B is read once, from memory, which takes longer than to compute; and blocks of k gain nothing
+   by many tiles. */
+static int64_t choose_grain(const clef__lowering *lw, const tiling *t, int64_t tiles, int64_t flops) {
+    int64_t coarse = clef__larger(tiles / (units(lw) * clef__lower_profile(lw)->items_per_unit), 1), least = LEAST_FLOPS / flops;
+    int64_t read = clef__larger(t->k / t->splits * t->vectors * t->width, 1); /* of B, by a tile */
+    if (t->row_tiles == 1) least = clef__smaller(least, LEAST_READ / read);
+    int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(lw) * FINE_GRAINS), least));
+    bool blocks = t->block < t->split_runs && t->row_tiles > 1;
+    return tuned(t, CLEF__GEMM_GRAIN, blocks ? coarse : clef__smaller(clef__larger(fine, 1), coarse));
+}
+
 static void choose_grid(const clef__lowering *lw, tiling *t) {
     t->tiles_per_item = t->panels_per_item = 1;
     const clef__profile *profile = clef__lower_profile(lw);
@@ -216,10 +228,7 @@ static void choose_grid(const clef__lowering *lw, tiling *t) {
         choose_rows(lw, t, flops);
         return;
     }
-    int64_t coarse = clef__larger(tiles / (units(lw) * profile->items_per_unit), 1);
-    int64_t fine = clef__smaller(MOST_FLOPS / flops, clef__larger(tiles / (units(lw) * FINE_GRAINS), LEAST_FLOPS / flops));
-    int64_t grain = t->block < t->split_runs ? coarse : clef__smaller(clef__larger(fine, 1), coarse);
-    grain = tuned(t, CLEF__GEMM_GRAIN, grain);
+    int64_t grain = choose_grain(lw, t, tiles, flops);
     bool small_b = t->k * t->panels * t->vectors * t->width <= cached_floats(lw); /* then whole rows of C, so that A is read once */
     int64_t panels = small_b ? clef__smaller(grain, t->panels) : clef__smaller(clef__larger(grain / t->row_tiles, 1), t->panels);
     /* Equal parts, as drivers hand out work-items in runs, and a short last one would leave a unit idle. */
