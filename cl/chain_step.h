@@ -18,7 +18,6 @@
 #define RUN_STEPS 2
 #define RUN_NEXT 3
 #define RUN_STATE 4
-#define RUN_WORDS 5
 #define RUN_IS_LAST 0
 #define RUN_HAS_NEXT 1
 #define RUN_ENDED 2

@@ -5,6 +5,7 @@
    under way, with nothing queued behind it, follows in that launch, and no driver has to do anything.  A room belongs to its launch until that
    is over, so a chain has some for those that are queued. */
 #include "chain_step.h"
+#include "runtime/arithmetic.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/text.h"
 #include <string.h>
@@ -15,10 +16,7 @@
    that have all rooms.  LINE: bytes that no two cores share. */
 enum { STEPS = 1024, LEAST_ROOMS = 16, MOST_ROOMS = 128, LAUNCHES = 4, LINE = 128 };
 
-static int rooms_for(int steps) {
-    int rooms = STEPS / steps;
-    return rooms < LEAST_ROOMS ? LEAST_ROOMS : rooms > MOST_ROOMS ? MOST_ROOMS : rooms;
-}
+static int rooms_for(int steps) { return (int)clef__larger(clef__smaller(STEPS / steps, MOST_ROOMS), LEAST_ROOMS); }
 
 typedef struct room {
     uint64_t *record;
@@ -170,7 +168,7 @@ static cl_int enqueue(clef__chain *chain, room *r, size_t groups) {
    do more. */
 static bool follow(clef__chain *chain, room *r, size_t groups) {
     const room *before = last_run(chain);
-    if (chain->device->last != chain || chain->device->shared) return false;
+    if (!clef__chain_is_last(chain->device) || chain->device->last != chain) return false;
     if (chain->in_launch == chain->rooms / LAUNCHES || groups > chain->groups) return false;
     unsigned state = RUN_IS_LAST;
     head_of(before)[RUN_NEXT] = (uint64_t)(uintptr_t)head_of(r);
@@ -218,8 +216,8 @@ clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part,
 
 void clef__chain_free(clef__chain *chain) {
     if (!chain) return;
-    if (chain->device && chain->device->last == chain) chain->device->last = NULL;
-    bool alive = chain->device && clef__alive(chain->device);
+    if (chain->device->last == chain) chain->device->last = NULL;
+    bool alive = clef__alive(chain->device);
     for (int i = 0; chain->room && i < chain->rooms; i++) {
         if (chain->room[i].over && !(alive && wait_for(&chain->room[i]))) continue; /* a kernel may still read it */
         clef__free(chain->room[i].record);

@@ -266,7 +266,8 @@ Test(chain, results_are_read_where_they_lie) {
         for (int i = 0; i < N * N; i++) given[i] = (float)(r + i % 3);
         if (way == 3) z = clef_keep(clef_from_host(ctx, CLEF_SHAPE(N, N), CLEF_F32, given));
         if (z || way == 2) expect_ok(ctx, clef_eval(z ? z : y));
-        if (way == 3) cr_assert_not(clef__chain_is_last(device), "run %d", r);
+        bool first = (z || way == 2) && r < WAYS; /* such a plan is no chain yet */
+        if (first || way == 3) cr_assert_not(clef__chain_is_last(device), "run %d", r);
         expect_ok(ctx, clef_read(y, got, sizeof got));
         for (int i = 0; i < N * N; i++) cr_assert_eq(got[i], wanted * identity[i] + added, "run %d, element %d: %g", r, i, got[i]);
         if (z) expect_ok(ctx, clef_read(z, got, sizeof got));

@@ -99,6 +99,7 @@ static char *call_of(const clef__launch *launch) {
 
 /* ---- when ---- */
 
+/* A host that waited for nothing since the last run is ahead: this one would follow in its launch. */
 static void count_spared(const clef__plan *plan, const clef__device *device) {
     clef__plan_chain *c = plan->chain;
     unsigned waits = clef__device_waits(device);
