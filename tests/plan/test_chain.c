@@ -281,6 +281,26 @@ Test(chain, results_are_read_where_they_lie) {
     close_clean(ctx);
 }
 
+/* However many steps it has: behind so many commands a mark would be set (ahead.c), and the chain would no longer be the last one.  The first
+   run is no chain, and its mark stands behind the second one. */
+Test(chain, is_one_command) {
+    enum { N = 16, STEPS_OF_CHAIN = 300, RUNS = 5 };
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    clef__device *device = clef__device_at(ctx, 0);
+    clef_tensor *w = clef_keep(clef_eye(ctx, N, CLEF_F32)), *first = clef_keep(clef_rand(ctx, CLEF_SHAPE(N, N)));
+    expect_ok(ctx, clef_eval(first));
+    for (int r = 0; r < RUNS; r++) {
+        clef_tensor *y = first;
+        for (int i = 0; i < STEPS_OF_CHAIN; i++) y = clef_matmul(y, w);
+        expect_ok(ctx, clef_eval(y));
+        if (r > 1 && clef__device_chains(device)) cr_assert(clef__chain_is_last(device), "run %d", r);
+        expect_ok(ctx, clef_end_step(ctx));
+    }
+    clef_release(first);
+    clef_release(w);
+    close_clean(ctx);
+}
+
 /* ---- runs that follow in a launch under way ---- */
 
 /* x ← x + r for every r below `runs`, in bursts until one has followed. */
