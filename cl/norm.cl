@@ -1,5 +1,6 @@
 /* norm.cl — layer normalisation of rows x [rows, n]:  y = x̂ w + b,  x̂ = (x − mean) / √(var + eps),  or, not centred, by their root
-   mean square:  y = x̂ w,  x̂ = x / √(Σx²/n + eps);  and the gradients.  The epilogue of y is done in the same store (epilogue.h).
+   mean square:  y = x̂ w,  x̂ = x / √(Σx²/n + eps);  and the gradients.  The epilogue of y, or of
+   the gradient dx, is done in the same store (epilogue.h).
 
    A row comes from memory once, and is held by the members of a team (HELD, lanes.h) or read again from the cache: its mean; then, about that, its variance and what the mean's
    rounding left out; then the results.  So neither a mean far from zero nor a first element far from the rest costs digits.
@@ -185,7 +186,8 @@ ROWS_KERNEL(normalise_rows, NORMALISE_ROWS_ARGS) {
 #define DIFFERENTIATE(lanes, i)                                                                  \
     {                                                                                            \
         VEC(A, lanes) far = LOAD(DT, lanes, x, i) - (VEC(A, lanes))(r.mean), a = GIVEN(lanes, i, far); \
-        STORE(DT, lanes, dx, i, (VEC(A, lanes))(r.scale) * fma(far, (VEC(A, lanes))(slope), a - (VEC(A, lanes))(shift))); \
+        a = (VEC(A, lanes))(r.scale) * fma(far, (VEC(A, lanes))(slope), a - (VEC(A, lanes))(shift)); \
+        STORE(DT, lanes, dx, i, EPILOGUE(lanes, a, with, i));                                    \
     }
 /* Sums of g x̂ (SUMS & 1: those of the weight) and of g (SUMS & 2: of the bias) go on from row to row of a part; the first row
    begins them. */
@@ -214,7 +216,8 @@ ROWS_KERNEL(normalise_rows, NORMALISE_ROWS_ARGS) {
 #define PUT_HELD_SLOPE(k)                                                                        \
     if (HAS(k)) {                                                                                \
         A a = WEIGHTED(1, g##k, PLACE(k));                                                       \
-        STORE(DT, 1, dx, PLACE(k), r.scale * fma(x##k - r.mean, slope, a - shift));              \
+        a = r.scale * fma(x##k - r.mean, slope, a - shift);                                      \
+        STORE(DT, 1, dx, PLACE(k), EPILOGUE(1, a, with, PLACE(k)));                              \
     }
 #define GO_ON_HELD(k)                                                                            \
     if (HAS(k)) {                                                                                \
@@ -234,6 +237,7 @@ ROWS_KERNEL(differentiate_rows, DIFFERENTIATE_ROWS_ARGS) {
         for (long row = u * part; row < min(rows, (u + 1) * part); row++) {
             __global const MEMORY(DT) *x = x_base + x_offset + row * n, *g = g_base + g_offset + row * n;
             __global MEMORY(DT) *dx = dx_base + dx_offset + row * n;
+            __global const MEMORY(DT) *with = extra + extra_offset + row * n;
 #if HELD
             HOLD_ROW
             pair s = {0, 0};

@@ -161,7 +161,7 @@ static void lower_layer_backward(const clef__lowering *lw) {
     /* clang-format off */
     differentiate_rows_args args = {
         .x = x, .g = g, .w = w, .dx = dx, .dw = sums[0], .db = sums[1], .n = n, .rows = rows, .part = part,
-        .eps = a->eps, .units = clef__lower_rows(lw, clef__ceil_div(rows, part), n, 8 * n * part),
+        .eps = a->eps, .epilogue = clef__lower_epilogue(lw, dx), .units = clef__lower_rows(lw, clef__ceil_div(rows, part), n, 8 * n * part),
     };
     /* clang-format on */
     pass_differentiate_rows(lw, &args);
@@ -178,10 +178,16 @@ static bool infer_layer_norm(clef__call *call) {
 static const clef__strategy *const layer_strategies[] = {&(const clef__strategy){.name = "rows", .lower = lower_layer_norm}, NULL};
 static const clef__strategy *const layer_backward_strategies[] = {
     &(const clef__strategy){.name = "rows", .lower = lower_layer_backward}, NULL};
-static const clef_op op_layer_backward = {
-    .name = "layer_norm_backward", .kind = CLEF__KERNEL, .infer = infer_layer_backward, .strategies = layer_backward_strategies};
-static const clef_op op_rms_backward = {
-    .name = "rms_norm_backward", .kind = CLEF__KERNEL, .infer = infer_layer_backward, .strategies = layer_backward_strategies};
+static const clef_op op_layer_backward = {.name = "layer_norm_backward",
+                                          .kind = CLEF__KERNEL,
+                                          .epilogue = true,
+                                          .infer = infer_layer_backward,
+                                          .strategies = layer_backward_strategies};
+static const clef_op op_rms_backward = {.name = "rms_norm_backward",
+                                        .kind = CLEF__KERNEL,
+                                        .epilogue = true,
+                                        .infer = infer_layer_backward,
+                                        .strategies = layer_backward_strategies};
 
 static int last_dims(clef_tensor *x, int64_t n_dims, int *dims) {
     for (int i = 0; i < n_dims; i++) dims[i] = clef_tensor_shape(x).rank - (int)n_dims + i;

@@ -197,6 +197,79 @@ static void check_norms(bool rms) {
 Test(epilogue, layer_norm) { check_norms(false); }
 Test(epilogue, rms_norm) { check_norms(true); }
 
+/* ---- their gradients: of a kernel with several results the first one is followed ---- */
+
+enum { X, WEIGHT };
+
+/* As a step has them: that of x goes on, that of the weight is summed up over rows. */
+static void norm_gradients(bool rms, clef_tensor *const *in, clef_tensor *g, int n, clef_tensor **dx) {
+    clef_grad(norm(rms, in[X], in[WEIGHT], CLEF_NONE), g, in, n, false, dx);
+}
+
+static int launches_of_all(clef_tensor **t, int n) {
+    uint64_t before = clef_counters_get(ctx).launches;
+    cr_assert_eq(clef_eval_all(t, n), CLEF_OK, "%s", clef_error(ctx));
+    return (int)(clef_counters_get(ctx).launches - before);
+}
+
+static void check_norm_gradient(bool rms, int64_t rows, int64_t n, int wanted, int after) {
+    char what[96];
+    snprintf(what, sizeof what, "%s norm of %d × %d, %d gradients, then %d", rms ? "RMS" : "layer", (int)rows, (int)n, wanted,
+             after);
+    clef_shape shape = CLEF_SHAPE(rows, n);
+    clef_tensor *in[] = {to_leaf(ctx, noise_array(shape, 1), CLEF_F32), to_leaf(ctx, noise_array(CLEF_SHAPE(n), 2), CLEF_F32)};
+    clef_tensor *g = clef_keep(to_device(ctx, noise_array(shape, 3), CLEF_F32)),
+                *extra = clef_keep(to_leaf(ctx, noise_array(shape, 4), CLEF_F32)), *relu = clef_keep(clef_relu(extra)), *plain[2],
+                *got[2];
+    launches_of(g), launches_of(relu);
+    norm_gradients(rms, in, g, wanted, plain);
+    for (int i = 0; i < wanted; i++) clef_keep(plain[i]);
+    int launches = launches_of_all(plain, wanted);
+    array want = from_device(follow(plain[X], after, extra, relu)), weight = from_device(plain[wanted - 1]);
+    norm_gradients(rms, in, g, wanted, got);
+    got[X] = follow(got[X], after, extra, relu);
+    for (int i = 0; i < wanted; i++) clef_keep(got[i]);
+    cr_expect_eq(launches_of_all(got, wanted), launches, "%s: another number of launches than %d", what, launches);
+    expect_equal(got[X], want, what);
+    if (wanted > 1) expect_equal(got[WEIGHT], weight, what);
+    for (int i = 0; i < wanted; i++) clef_release(plain[i]), clef_release(got[i]), clef_release(in[i]);
+    if (wanted == 1) clef_release(in[WEIGHT]);
+    clef_release(g), clef_release(extra), clef_release(relu);
+    free(want.v), free(weight.v);
+    clef_end_step(ctx);
+}
+
+Test(epilogue, gradients_of_norms) {
+    for (int rms = 0; rms < 2; rms++)
+        for (int wanted = 1; wanted <= 2; wanted++) {
+            check_norm_gradient(rms, 5, 21, wanted, ADD);
+            check_norm_gradient(rms, 37, 35, wanted, SCALE | ADD | RELU);
+            check_norm_gradient(rms, 3, 64, wanted, GATE);
+        }
+}
+
+/* What is added is made of another result of the kernel: it cannot be there when the kernel stores. */
+Test(epilogue, an_operand_made_of_another_result_stays_apart) {
+    enum { M = 20, N = 24 };
+    clef_tensor *in[] = {to_leaf(ctx, noise_array(CLEF_SHAPE(M, N), 1), CLEF_F32),
+                         to_leaf(ctx, noise_array(CLEF_SHAPE(N), 2), CLEF_F32)};
+    clef_tensor *g = clef_keep(to_device(ctx, noise_array(CLEF_SHAPE(M, N), 3), CLEF_F32)), *dx[2];
+    for (int pass = 0; pass < 2; pass++) { /* with the sums made before the addition, and behind it */
+        norm_gradients(false, in, g, 2, dx);
+        clef_keep(dx[X]), clef_keep(dx[WEIGHT]);
+        launches_of_all(dx, 2);
+        clef_tensor *other = clef_keep(clef_softmax(clef_add(in[X], dx[WEIGHT]), 1));
+        array want = from_device(clef_add(dx[X], other));
+        clef_release(dx[X]), clef_release(dx[WEIGHT]), clef_release(other);
+        norm_gradients(false, in, g, 2, dx);
+        other = clef_softmax(clef_add(in[X], dx[WEIGHT]), 1);
+        expect_equal(pass ? clef_add(other, dx[X]) : clef_add(dx[X], other), want, "a sum of two results");
+        free(want.v);
+        clef_end_step(ctx);
+    }
+    clef_release(in[X]), clef_release(in[WEIGHT]), clef_release(g);
+}
+
 /* ---- what keeps its own launch ---- */
 
 /* One product more launches than the product by itself has, and the numbers are right. */

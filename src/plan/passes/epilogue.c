@@ -1,4 +1,5 @@
-/* epilogue.c — pointwise ops that a product, a convolution or layer norm does in its store: their input never lies in memory.
+/* epilogue.c — pointwise ops that a product, a convolution or layer norm does in its store: their input never lies in memory.  Of a kernel
+   with several outputs the first one has an epilogue.
 
    An op joins the epilogue if nobody else reads what the kernel makes, shapes and dtypes are equal, and its place among those of
    cl/epilogue.h is behind those that are in it already.  The rows of the op tables say what a store may do of them (clef_op). */
@@ -32,7 +33,7 @@ bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int 
     if (!ops || g->captured[from].base != from || g->captured[from].group < 0) return false;
     int maker = clef__group_of(gr, g->captured[from].group);
     const clef__group *group = &gr->group[maker];
-    if (!is_open_end(g, group, from) || !clef__only_user(gr, maker, g->captured[captured].group)) return false;
+    if (!is_open_end(g, group, from) || clef__waits_between(gr, maker, g->captured[captured].group)) return false;
     if (!clef__same_type(node->out, g->captured[from].out) || ops <= group->epilogue.ops) return false;
     *out = group->epilogue;
     out->ops |= ops;

@@ -215,8 +215,12 @@ static bool join_producers(clef__graph_view *g, clef__grouping *gr, int captured
     return true;
 }
 
-/* The group of a kernel that takes the captured node into its store: nothing else waits for that
-   group, so no path can come back to it.  -1: none. */
+bool clef__waits_between(clef__grouping *gr, int low, int high) {
+    return !clef__only_user(gr, low, high) && path_between(gr, low, high);
+}
+
+/* The group of a kernel that takes the captured node into its store: nothing that waits for that
+   group is waited for here, so no path can come back to it.  -1: none. */
 static int find_store(clef__graph_view *g, clef__grouping *gr, int captured, clef__epilogue_ops *epilogue) {
     const clef__node *node = g->captured[captured].node;
     for (int j = 0; j < node->n_inputs; j++)
@@ -244,9 +248,8 @@ static bool join_siblings(clef__graph_view *g, clef__grouping *gr) {
 static bool join_pointwise(clef__graph_view *g, clef__grouping *gr, int captured) {
     clef__epilogue_ops epilogue;
     int a = find_store(g, gr, captured, &epilogue), b = g->captured[captured].group;
-    if (a < 0) return join_producers(g, gr, captured);
+    if (a < 0 || !lift(gr, a, b)) return join_producers(g, gr, captured);
     gr->group[a].epilogue = epilogue;
-    gr->group[a].level = gr->group[b].level;
     return merge(gr, a, b);
 }
 

@@ -181,7 +181,8 @@ clef_status clef__plan_issue(clef__plan *plan, clef_context *ctx, const clef__gr
         int next = chains ? clef__chain_from(plan, i, &status) : i;
         bool chained = next > i;
         if (!chained && status == CLEF_OK) status = launch_one(&s, next++);
-        if (status == CLEF_OK && (chained || !plan->launch[i].idle)) clef__ahead_count(clef__device_at(ctx, plan->launch[i].device));
+        if (status == CLEF_OK && (chained || !plan->launch[i].idle))
+            clef__ahead_count(clef__device_at(ctx, plan->launch[i].device));
         if (status == CLEF_OK) i = next;
         if (news) clef__report_compile(ctx, i, plan->n_launches);
         *launched = i;
