@@ -22,7 +22,7 @@ typedef struct function {
 static const function functions[] = {
     {"exp", clef_exp, exp, 0.9, INFINITY, 0},     {"sinh", clef_sinh, sinh, 1.7, INFINITY, 0},
     {"cosh", clef_cosh, cosh, 1.4, INFINITY, 0},  {"tanh", clef_tanh, tanh, 1.4, INFINITY, 0},
-    {"erf", clef_erf, erf_, 1.1, INFINITY, 0},    {"erfc", clef_erfc, erfc, 4.6, INFINITY, 0},
+    {"erf", clef_erf, erf_, 1.2, INFINITY, 0},    {"erfc", clef_erfc, erfc, 5.4, INFINITY, 0},
     {"gelu", clef_gelu, gelu, 10.1, INFINITY, 0}, {"sin", clef_sin, sin, 1.7, 0x1p20, 4},
     {"cos", clef_cos, cos, 1.9, 0x1p20, 4},       {"tan", clef_tan, tan, 3.8, 0x1p20, 5},
     {"atan", clef_atan, atan, 1.4, INFINITY, 0},  {"asin", clef_asin, asin, 1.9, INFINITY, 0},
