@@ -108,10 +108,9 @@ typedef struct clef_options {
                              what would run.  CLEF_INVALID, with all keys in the line, for another word */
     const char *matmul_precision; /* "highest" or "high", as clef_set_matmul_precision sets it; NULL: $CLEF_MATMUL_PRECISION, else
                                      "highest".  CLEF_INVALID for another word */
-    bool
-        no_affinity; /* the system puts a CPU's threads on cores as it likes (also CLEF_AFFINITY=0).  Else each is bound to a core, where
-                         the driver is known to allow it, when a process first opens the whole CPU, at once or in parts, and may run
-                         on all its compute units: threads that sleep between bursts of work do not wake up on one core then */
+    bool no_affinity; /* the system puts a CPU's threads on cores as it likes (also CLEF_AFFINITY=0).  Else each is bound to a core,
+                         where the driver is known to allow it, when a process first opens the whole CPU, at once or in parts, and
+                         may run on all its compute units: threads that sleep between bursts of work do not wake up on one core then */
     int chain_after; /* a plan's launches are queued as few as possible, each doing many in order, once the plan has run so often: less than
                         a microsecond lies between them instead of ten.  Only where the driver is known to allow it (a CPU's), by
                         launches of single work-items, on one device without a trace; to the same bits.  A plan that runs again
