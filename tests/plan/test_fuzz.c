@@ -1,8 +1,8 @@
 /* Random programs give the same bits however they run: fused, every op alone, eagerly, in exact buffers, as chains.
 
    A program is a pool of tensors that grows by random ops, over a few steps that end with assignments to parameters.  What is
-   decided depends on the seed, shapes and dtypes only.  Ops with several outputs, windows at places that move, and matrices that
-   several products share are among them.  Sums and products of matrices see small whole numbers, which are exact
+   decided depends on the seed, shapes and dtypes only.  Ops with several outputs, gradients of norms, windows at places that move,
+   and matrices that several products share are among them.  Sums and products of matrices see small whole numbers, which are exact
    in every order; conversions to integers see nothing undefined.
    CLEF_FUZZ_SEED=n runs and prints one program; CLEF_FUZZ_GRAPHS=n runs n of them (without: few, as nearly all
    the time goes into compiling kernels, 400 for an hour's search).
@@ -251,6 +251,21 @@ static void several_op(program *p) {
     if (which != 1) add(p, second, "indices in order");
 }
 
+/* The gradients of a norm: of one node, whose first result may be followed in its store, by what is made of the second one or not. */
+static void norm_op(program *p) {
+    clef_shape shape = some_shape(p);
+    if (shape.rank == 0) return;
+    clef_tensor *x = clef_require_grad(leaf(p, shape, CLEF_F32), true), *g = leaf(p, shape, CLEF_F32), *dx[2];
+    clef_tensor *w = clef_require_grad(leaf(p, CLEF_SHAPE(shape.dim[shape.rank - 1]), CLEF_F32), true), *in[] = {x, w};
+    clef_tensor *y = roll(p, 2) ? clef_rms_norm(x, 1, w, 0.1) : clef_layer_norm(x, 1, w, CLEF_NONE, 0.1);
+    cr_assert_eq(clef_grad(y, g, in, 2, false, dx), CLEF_OK, "%s", clef_error(p->ctx));
+    clef_tensor *other = leaf(p, shape, CLEF_F32);
+    if (roll(p, 2)) other = clef_softmax(clef_add(other, dx[1]), -1);
+    if (roll(p, 2)) add(p, dx[1], "a norm's gradient of its weight");
+    add(p, clef_add(dx[0], other), "a norm's gradient, and more");
+    if (roll(p, 3) == 0) add(p, dx[0], "a norm's gradient");
+}
+
 static void device_op(program *p) {
     clef_tensor *x = pick(p);
     if (p->two_devices) add(p, clef_to_device(x, 1 - clef_tensor_device(x)), "to_device");
@@ -258,9 +273,9 @@ static void device_op(program *p) {
 }
 
 static void one_op(program *p) {
-    static void (*const ops[])(program *) = {unary_op,  unary_op,  unary_op,  binary_op,  binary_op,        binary_op,
-                                             binary_op, number_op, cast_op,   view_op,    view_op,          window_op,
-                                             expand_op, reduce_op, matmul_op, several_op, shared_matrix_op, device_op};
+    static void (*const ops[])(program *) = {unary_op,  unary_op,   unary_op, binary_op,        binary_op, binary_op, binary_op,
+                                             number_op, cast_op,    view_op,  view_op,          window_op, expand_op, reduce_op,
+                                             matmul_op, several_op, norm_op,  shared_matrix_op, device_op};
     ops[roll(p, sizeof ops / sizeof *ops)](p);
 }
 
