@@ -39,17 +39,29 @@ typedef struct bench_case bench_case;
 struct bench_case {
     const char *suite, *name, *unit;
     char shape[64];
-    double flops, bytes, images;    /* of one call; the training step's flops and bytes are found by a dry run */
+    double flops, bytes,
+        items; /* of one call; the training step's flops and bytes are found by a dry run.  items: images, tokens */
     clef_shape input[BENCH_INPUTS]; /* of random numbers */
     int n_inputs, v[4];             /* v: what else `once` has to know */
-    bool half;                      /* inputs in f16 */
-    bool tf32;                      /* products of f32 in TF32, whatever the context's setting; only where matrix units do that */
+    double small;                   /* deviation of the inputs behind the second, as layers begin with; 0: 1 */
+    int64_t
+        vocabulary; /* of a model of texts: x is of tokens below that, and so are the labels, one for each; 0: images, classes */
+    bool half;      /* inputs in f16 */
+    bool tf32;      /* products of f32 in TF32, whatever the context's setting; only where matrix units do that */
     bool (*once)(const bench_case *c, clef_tensor *const *x);                    /* queues one call */
-    clef_module *(*model)(clef_context *ctx, clef_shape input, int64_t classes); /* instead of once: a training step */
+    clef_module *(*model)(clef_context *ctx, clef_shape input, int64_t classes); /* instead of once: a training step, */
+    bool generates; /* or the next token of a text, by a generator of the model */
 };
+typedef struct bench_list {
+    bench_case *c;
+    int n, room;
+    bool failed; /* out of memory */
+} bench_list;
+/* The case in the list, which may be changed until the next one. */
+bench_case *bench_append(bench_list *list, bench_case c);
 
 /* Suites as they are named in help: "copy|fma|…". */
-#define BENCH_SUITES "copy|fma|gemm|conv|pointwise|reduce|norm|train|parallel"
+#define BENCH_SUITES "copy|fma|gemm|conv|pointwise|reduce|norm|attention|rnn|train|lm|parallel"
 /* Is this word a suite, or the name of a result? */
 bool bench_knows(const char *word);
 /* The cases of these suites or names (none: all), with copy and fma, which the others are judged by.  *n: how many; NULL: no
@@ -57,6 +69,11 @@ bool bench_knows(const char *word);
 bench_case *bench_cases(const char *const *words, bool gpu, bool resnet18, int *n);
 /* A few multiply-adds, by fma() or as an expression: does the device have the former? */
 bench_case bench_fma_probe(bool fused);
+
+/* ---- bench_sequences.c: attention, recurrent layers, language models ---- */
+void bench_attention(bench_list *list, bool gpu);
+void bench_rnn(bench_list *list);
+void bench_language(bench_list *list, bool gpu);
 
 /* ---- bench_measure.c ---- */
 /* Measures for about so many seconds; false if it failed, with the line in the context. */

@@ -16,6 +16,7 @@ typedef struct job {
     clef_matmul_precision before; /* of the context */
     clef_module *net;
     clef_optimizer *optimizer;
+    clef_generator *generator;
 } job;
 
 static int copies_of(const bench_case *c) {
@@ -25,16 +26,42 @@ static int copies_of(const bench_case *c) {
     return c->model ? 4 : copies < 1 ? 1 : copies > BENCH_COPIES ? BENCH_COPIES : (int)copies;
 }
 
+static clef_tensor *random_tokens(job *j, clef_shape shape) {
+    return clef_to(clef_mul_scalar(clef_rand(j->ctx, shape), (double)j->c->vocabulary), CLEF_I64);
+}
+
+static clef_tensor *classes_of(job *j, int64_t batch) {
+    int64_t label[256];
+    for (int64_t i = 0; i < batch; i++) label[i] = i % 10;
+    return clef_from_host(j->ctx, CLEF_SHAPE(batch), CLEF_I64, label);
+}
+
+static bool make_optimizer(job *j) {
+    j->optimizer = j->c->vocabulary ? clef_adamw(j->net, &(clef_adamw_options){.lr = 1e-3, .beta2 = 0.99, .weight_decay = 0.1})
+                                    : clef_sgd(j->net, &(clef_sgd_options){.lr = 1e-3, .momentum = 0.9});
+    return j->optimizer;
+}
+
+static bool make_generator(job *j) {
+    clef_set_training(j->net, false);
+    j->generator = clef_generator_new(j->net, NULL);
+    return j->generator;
+}
+
 static bool make_net(job *j) {
-    int64_t batch = j->c->input[0].dim[0], label[256];
     clef_shape input = j->c->input[0], item = {.rank = input.rank - 1};
     memcpy(item.dim, input.dim + 1, (size_t)item.rank * sizeof *item.dim);
-    for (int64_t i = 0; i < batch; i++) label[i] = i % 10;
-    clef_tensor *y = clef_from_host(j->ctx, CLEF_SHAPE(batch), CLEF_I64, label);
+    clef_tensor *y = j->c->vocabulary ? random_tokens(j, input) : classes_of(j, input.dim[0]);
     j->labels = y ? clef_keep(y) : NULL;
-    j->net = j->labels ? j->c->model(j->ctx, item, 10) : NULL;
-    j->optimizer = j->net ? clef_sgd(j->net, &(clef_sgd_options){.lr = 1e-3, .momentum = 0.9}) : NULL;
-    return j->optimizer;
+    j->net = j->labels ? j->c->model(j->ctx, item, j->c->vocabulary ? j->c->vocabulary : 10) : NULL;
+    return j->net && (j->c->generates ? make_generator(j) : make_optimizer(j));
+}
+
+static clef_tensor *random_input(job *j, int i) {
+    if (j->c->vocabulary) return random_tokens(j, j->c->input[i]);
+    clef_tensor *t = clef_randn(j->ctx, j->c->input[i]);
+    if (i >= 2 && j->c->small > 0) t = clef_mul_scalar(t, j->c->small);
+    return t && j->c->half ? clef_to(t, CLEF_F16) : t;
 }
 
 static bool open_job(job *j) {
@@ -43,8 +70,7 @@ static bool open_job(job *j) {
     if (j->c->tf32) clef_set_matmul_precision(j->ctx, CLEF_MATMUL_HIGH);
     for (int c = 0; c < j->copies; c++)
         for (int i = 0; i < j->c->n_inputs; i++) {
-            clef_tensor *t = clef_randn(j->ctx, j->c->input[i]);
-            if (t && j->c->half) t = clef_to(t, CLEF_F16);
+            clef_tensor *t = random_input(j, i);
             if (!t) return false;
             j->input[c][i] = clef_keep(t);
         }
@@ -55,14 +81,26 @@ static void close_job(job *j) {
     for (int c = 0; c < j->copies; c++)
         for (int i = 0; i < j->c->n_inputs; i++) clef_release(j->input[c][i]);
     clef_release(j->labels);
+    clef_generator_close(j->generator);
     clef_set_matmul_precision(j->ctx, j->before);
+}
+
+/* Where the cache is full the text begins anew, which costs a prompt of one token. */
+static bool next_token(job *j) {
+    int64_t token = 1, one = 1, length = clef_generator_length(j->generator);
+    clef_status status = length == 0 || length >= j->c->input[0].dim[1]
+                             ? clef_generator_prompt(j->generator, (const int64_t *[]){&token}, &one)
+                             : clef_generator_feed(j->generator, &token);
+    return !status && !clef_generator_sample(j->generator, NULL, &token);
 }
 
 static bool call(job *j, int i) {
     clef_tensor *const *x = j->input[i % j->copies];
+    if (j->generator) return next_token(j);
     if (!j->c->model) return j->c->once(j->c, x) && clef_end_step(j->ctx) == CLEF_OK;
-    clef_tensor *loss = clef_cross_entropy(clef_forward(j->net, x[0]), j->labels, NULL);
-    return loss && !clef_backward(loss) && !clef_step(j->optimizer);
+    bool text = j->c->vocabulary;
+    clef_tensor *loss = clef_cross_entropy(clef_forward(j->net, x[0]), j->labels, &(clef_loss_options){.classes_last = text});
+    return loss && !clef_backward(loss) && (!text || clef_clip_grad_norm(j->net, 1)) && !clef_step(j->optimizer);
 }
 
 /* Seconds of one of so many calls; negative if one failed. */
@@ -112,10 +150,18 @@ static void watch_launch(void *user, const clef_planned_launch *launch) {
     if (w->fn) w->fn(w->user, launch);
 }
 
+/* Bytes of a training step's images or tokens, and labels. */
+static double batch_bytes(const bench_case *c) {
+    double inputs = (double)clef_shape_numel(c->input[0]);
+    return c->vocabulary ? 16 * inputs : 4 * inputs + 8 * (double)c->input[0].dim[0];
+}
+
 /* What one call does, from its plan: the FLOPs of the methods that were chosen, and of a training step those of its ops and bytes:
-   what it starts from, read and, but for the batch, written again. */
+   what it starts from, read and, but for the batch, written again.  A generator reads what no dry run computes. */
 static bool count_call(job *j, clef_planned_launch_fn fn, void *user, bench_point *p) {
     clef_plan_size size;
+    p->real_flops = p->flops;
+    if (j->generator) return true;
     watch w = {.fn = fn, .user = user};
     clef_set_dry_run(j->ctx, true);
     clef_on_planned_launch(j->ctx, watch_launch, &w);
@@ -126,7 +172,7 @@ static bool count_call(job *j, clef_planned_launch_fn fn, void *user, bench_poin
     if (j->c->model) p->flops = size.flops;
     p->real_flops = j->c->half || w.units ? 0 : p->flops - (size.flops - size.real_flops); /* the roof is one of f32 */
     if (!j->c->model) return true;
-    p->bytes = 2 * (double)size.input_bytes - 4 * (double)clef_shape_numel(j->c->input[0]) - 8 * (double)j->c->input[0].dim[0];
+    p->bytes = 2 * (double)size.input_bytes - batch_bytes(j->c);
     return true;
 }
 
@@ -158,7 +204,7 @@ static bench_point point_of(const bench_case *c) {
 }
 
 double bench_rate(const bench_case *c, const bench_point *p) {
-    return (c->model ? c->images : 1e-9 * (strcmp(c->unit, "GB/s") ? c->flops : c->bytes)) / p->seconds;
+    return (c->model ? c->items : 1e-9 * (strcmp(c->unit, "GB/s") ? c->flops : c->bytes)) / p->seconds;
 }
 
 /* Two calls before the one that is looked at, as an optimizer's first one makes its state. */

@@ -18,6 +18,9 @@ void bench_svg_marker(FILE *out, const char *suite, double x, double y) {
                  {"pointwise", "m0 -5.5l5.5 9.5h-11z"},
                  {"reduce", "m0 -6l6 6l-6 6l-6 -6z"},
                  {"norm", "m0 5.5l5.5 -9.5h-11z"},
+                 {"attention", "m-1.8 -5.5h3.6v3.7h3.7v3.6h-3.7v3.7h-3.6v-3.7h-3.7v-3.6h3.7z"},
+                 {"rnn", "m-5.5 0l2.75 -4.8h5.5l2.75 4.8l-2.75 4.8h-5.5z"},
+                 {"lm", "m0 -5.5l5.2 3.8l-2 6.1h-6.4l-2 -6.1z"},
                  {"train", "m0 -7l1.9 4.6l4.9 .4l-3.8 3.2l1.2 4.9l-4.2 -2.6l-4.2 2.6l1.2 -4.9l-3.8 -3.2l4.9 -.4z"}};
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
         if (!strcmp(signs[i].suite, suite)) {

@@ -7,13 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct list {
-    bench_case *c;
-    int n, room;
-    bool failed;
-} list;
-
-static bench_case *append(list *l, bench_case c) {
+bench_case *bench_append(bench_list *l, bench_case c) {
     static bench_case spare;
     if (l->n == l->room) {
         int room = 2 * l->room + 32;
@@ -33,17 +27,17 @@ static double numel(clef_shape s) { return (double)clef_shape_numel(s); }
 /* ---- what the device can do: bandwidth and multiply-adds ---- */
 static bool copy_once(const bench_case *c, clef_tensor *const *x) { return (void)c, queue(clef_add_scalar(x[0], 1)); }
 
-static void copy(list *l) {
+static void copy(bench_list *l) {
     double bytes = 2.0 * (64 << 20);
-    append(l, (bench_case){.suite = "copy",
-                           .name = "copy",
-                           .unit = "GB/s",
-                           .shape = "64 MiB read, 64 MiB written",
-                           .flops = 16 << 20,
-                           .bytes = bytes,
-                           .input = {CLEF_SHAPE(16 << 20)},
-                           .n_inputs = 1,
-                           .once = copy_once});
+    bench_append(l, (bench_case){.suite = "copy",
+                                 .name = "copy",
+                                 .unit = "GB/s",
+                                 .shape = "64 MiB read, 64 MiB written",
+                                 .flops = 16 << 20,
+                                 .bytes = bytes,
+                                 .input = {CLEF_SHAPE(16 << 20)},
+                                 .n_inputs = 1,
+                                 .once = copy_once});
 }
 
 /* v: by fma(), a probe of a few rounds. */
@@ -56,17 +50,17 @@ bench_case bench_fma_probe(bool fused) {
 }
 
 /* A GPU would spend few numbers' time on launching. */
-static void fma_peak(list *l, bool gpu) {
+static void fma_peak(bench_list *l, bool gpu) {
     int64_t n = gpu ? 1 << 18 : 3 << 12;
-    bench_case *c = append(l, (bench_case){.suite = "fma",
-                                           .name = "fma",
-                                           .unit = "GFLOP/s",
-                                           .flops = 2.0 * (double)n * FMA_CHAINS * FMA_ROUNDS,
-                                           .bytes = 8.0 * (double)n,
-                                           .input = {CLEF_SHAPE(n)},
-                                           .n_inputs = 1,
-                                           .v = {true},
-                                           .once = fma_once});
+    bench_case *c = bench_append(l, (bench_case){.suite = "fma",
+                                                 .name = "fma",
+                                                 .unit = "GFLOP/s",
+                                                 .flops = 2.0 * (double)n * FMA_CHAINS * FMA_ROUNDS,
+                                                 .bytes = 8.0 * (double)n,
+                                                 .input = {CLEF_SHAPE(n)},
+                                                 .n_inputs = 1,
+                                                 .v = {true},
+                                                 .once = fma_once});
     snprintf(c->shape, sizeof c->shape, "%d chains of %d for each number", FMA_CHAINS, FMA_ROUNDS);
 }
 
@@ -77,7 +71,7 @@ static bool matmul_once(const bench_case *c, clef_tensor *const *x) {
 }
 
 /* The last ones are for GPUs alone. */
-static void gemm(list *l, bool gpu) {
+static void gemm(bench_list *l, bool gpu) {
     enum { FOR_GPUS = 3, F32 = 0, F16, TF32 };
     static const struct {
         int m, n, k, ta, tb, in;
@@ -89,17 +83,17 @@ static void gemm(list *l, bool gpu) {
         double m = s[i].m, n = s[i].n, k = s[i].k;
         clef_shape a = s[i].ta ? CLEF_SHAPE(s[i].k, s[i].m) : CLEF_SHAPE(s[i].m, s[i].k);
         clef_shape b = s[i].tb ? CLEF_SHAPE(s[i].n, s[i].k) : CLEF_SHAPE(s[i].k, s[i].n);
-        bench_case *c = append(l, (bench_case){.suite = "gemm",
-                                               .name = "matmul",
-                                               .unit = "GFLOP/s",
-                                               .flops = 2 * m * n * k,
-                                               .bytes = (s[i].in == F16 ? 2 : 4) * (m * k + k * n + m * n),
-                                               .half = s[i].in == F16,
-                                               .tf32 = s[i].in == TF32,
-                                               .input = {a, b},
-                                               .n_inputs = 2,
-                                               .v = {s[i].ta, s[i].tb},
-                                               .once = matmul_once});
+        bench_case *c = bench_append(l, (bench_case){.suite = "gemm",
+                                                     .name = "matmul",
+                                                     .unit = "GFLOP/s",
+                                                     .flops = 2 * m * n * k,
+                                                     .bytes = (s[i].in == F16 ? 2 : 4) * (m * k + k * n + m * n),
+                                                     .half = s[i].in == F16,
+                                                     .tf32 = s[i].in == TF32,
+                                                     .input = {a, b},
+                                                     .n_inputs = 2,
+                                                     .v = {s[i].ta, s[i].tb},
+                                                     .once = matmul_once});
         snprintf(c->shape, sizeof c->shape, "%d x %d x %d%s", s[i].m, s[i].n, s[i].k,
                  s[i].ta           ? ", a transposed"
                  : s[i].tb         ? ", b transposed"
@@ -127,7 +121,7 @@ static bool conv_once(const bench_case *c, clef_tensor *const *x) {
     return ok;
 }
 
-static void conv(list *l) {
+static void conv(bench_list *l) {
     static const char *const direction[] = {"conv2d", "conv2d_data", "conv2d_weight"};
     static const struct {
         int n, c, side, o, kernel, stride, pad, groups;
@@ -138,15 +132,15 @@ static void conv(list *l) {
             int side = (s[i].side + 2 * s[i].pad - s[i].kernel) / s[i].stride + 1, inside = s[i].c / s[i].groups;
             clef_shape x = CLEF_SHAPE(s[i].n, s[i].c, s[i].side, s[i].side),
                        w = CLEF_SHAPE(s[i].o, inside, s[i].kernel, s[i].kernel), y = CLEF_SHAPE(s[i].n, s[i].o, side, side);
-            bench_case *c = append(l, (bench_case){.suite = "conv",
-                                                   .name = direction[d],
-                                                   .unit = "GFLOP/s",
-                                                   .flops = 2 * numel(y) * inside * s[i].kernel * s[i].kernel,
-                                                   .bytes = 4 * (numel(x) + numel(w) + numel(y)),
-                                                   .input = {x, w, y},
-                                                   .n_inputs = d == FORWARD ? 2 : 3,
-                                                   .once = conv_once,
-                                                   .v = {s[i].stride, s[i].pad, s[i].groups, d}});
+            bench_case *c = bench_append(l, (bench_case){.suite = "conv",
+                                                         .name = direction[d],
+                                                         .unit = "GFLOP/s",
+                                                         .flops = 2 * numel(y) * inside * s[i].kernel * s[i].kernel,
+                                                         .bytes = 4 * (numel(x) + numel(w) + numel(y)),
+                                                         .input = {x, w, y},
+                                                         .n_inputs = d == FORWARD ? 2 : 3,
+                                                         .once = conv_once,
+                                                         .v = {s[i].stride, s[i].pad, s[i].groups, d}});
             int used = snprintf(c->shape, sizeof c->shape, "%dx%dx%dx%d, %d of %dx%d", s[i].n, s[i].c, s[i].side, s[i].side, s[i].o,
                                 s[i].kernel, s[i].kernel);
             if (s[i].stride > 1) snprintf(c->shape + used, sizeof c->shape - (size_t)used, ", stride %d", s[i].stride);
@@ -167,7 +161,7 @@ static bool chain_once(const bench_case *c, clef_tensor *const *x) {
 
 static bool gelu_once(const bench_case *c, clef_tensor *const *x) { return (void)c, queue(clef_gelu(x[0])); }
 
-static void pointwise(list *l) {
+static void pointwise(bench_list *l) {
     double n = (double)SIDE * SIDE;
     bench_case c = {.suite = "pointwise",
                     .unit = "GB/s",
@@ -180,14 +174,14 @@ static void pointwise(list *l) {
         c.flops = ops * n;
         c.v[0] = ops;
         snprintf(c.shape, sizeof c.shape, ops == 1 ? "%dx%d and a row" : "%dx%d, %d ops", SIDE, SIDE, ops);
-        append(l, c);
+        bench_append(l, c);
     }
     c.name = "gelu";
     c.flops = n;
     c.n_inputs = 1;
     c.once = gelu_once;
     snprintf(c.shape, sizeof c.shape, "%dx%d", SIDE, SIDE);
-    append(l, c);
+    bench_append(l, c);
 }
 
 /* ---- reductions and softmax; v: along which dimension, which of them ---- */
@@ -198,21 +192,21 @@ static bool reduce_once(const bench_case *c, clef_tensor *const *x) {
                                 : clef_sum(x[0], &dim, 1, false));
 }
 
-static void reduce(list *l) {
+static void reduce(bench_list *l) {
     static const char *const op[] = {"sum", "max", "softmax"};
     double n = (double)SIDE * SIDE;
     for (int i = 0; i < 3; i++)
         for (int dim = 1; dim >= 0; dim--) {
             /* A softmax: maximum, difference, exponential, sum, quotient. */
-            bench_case *c = append(l, (bench_case){.suite = "reduce",
-                                                   .name = op[i],
-                                                   .unit = "GB/s",
-                                                   .flops = (i == 2 ? 5 : 1) * n,
-                                                   .bytes = i == 2 ? 8 * n : 4 * (n + SIDE),
-                                                   .input = {CLEF_SHAPE(SIDE, SIDE)},
-                                                   .n_inputs = 1,
-                                                   .v = {dim, i},
-                                                   .once = reduce_once});
+            bench_case *c = bench_append(l, (bench_case){.suite = "reduce",
+                                                         .name = op[i],
+                                                         .unit = "GB/s",
+                                                         .flops = (i == 2 ? 5 : 1) * n,
+                                                         .bytes = i == 2 ? 8 * n : 4 * (n + SIDE),
+                                                         .input = {CLEF_SHAPE(SIDE, SIDE)},
+                                                         .n_inputs = 1,
+                                                         .v = {dim, i},
+                                                         .once = reduce_once});
             snprintf(c->shape, sizeof c->shape, "%dx%d, along %s", SIDE, SIDE, dim ? "rows" : "columns");
         }
 }
@@ -238,20 +232,20 @@ static bool norm_once(const bench_case *c, clef_tensor *const *x) {
 
 /* Forward: mean, variance, scaling, 8 FLOPs for each number.  The gradients take twice as many again, and read x and g to write dx.
  */
-static void norm(list *l) {
+static void norm(bench_list *l) {
     static const char *const name[] = {"layer_norm", "layer_norm_gradient", "batch_norm", "batch_norm_gradient"};
     for (int i = 0; i < 4; i++) {
         bool batch = i >= 2, with = i % 2;
         clef_shape x = batch ? CLEF_SHAPE(32, 64, 32, 32) : CLEF_SHAPE(2048, 768), w = CLEF_SHAPE(batch ? 64 : 768);
-        bench_case *c = append(l, (bench_case){.suite = "norm",
-                                               .name = name[i],
-                                               .unit = "GB/s",
-                                               .flops = (with ? 24 : 8) * numel(x),
-                                               .bytes = (with ? 12 : 8) * numel(x),
-                                               .input = {x, w, w, x, w, w},
-                                               .n_inputs = 6,
-                                               .v = {batch, with},
-                                               .once = norm_once});
+        bench_case *c = bench_append(l, (bench_case){.suite = "norm",
+                                                     .name = name[i],
+                                                     .unit = "GB/s",
+                                                     .flops = (with ? 24 : 8) * numel(x),
+                                                     .bytes = (with ? 12 : 8) * numel(x),
+                                                     .input = {x, w, w, x, w, w},
+                                                     .n_inputs = 6,
+                                                     .v = {batch, with},
+                                                     .once = norm_once});
         snprintf(c->shape, sizeof c->shape, "%s", batch ? "32x64x32x32" : "2048x768");
     }
 }
@@ -269,7 +263,7 @@ static clef_module *model_block(clef_context *ctx, clef_shape input, int64_t cla
     return clef_sequential(ctx, layers, sizeof layers / sizeof *layers);
 }
 
-static void train(list *l, bool gpu, bool resnet18) {
+static void train(bench_list *l, bool gpu, bool resnet18) {
     static const struct {
         const char *name;
         clef_module *(*make)(clef_context *ctx, clef_shape input, int64_t classes);
@@ -282,13 +276,13 @@ static void train(list *l, bool gpu, bool resnet18) {
              {"block", model_block, {3, {8, 512, 768}}, "texts of 512"}};
     for (size_t i = 0; i < sizeof m / sizeof *m; i++) {
         if ((m[i].make == clef_model_resnet18 && !resnet18) || (m[i].make == model_block && !gpu)) continue;
-        bench_case *c = append(l, (bench_case){.suite = "train",
-                                               .name = "train",
-                                               .unit = "images/s",
-                                               .images = (double)m[i].input.dim[0],
-                                               .n_inputs = 1,
-                                               .input = {m[i].input},
-                                               .model = m[i].make});
+        bench_case *c = bench_append(l, (bench_case){.suite = "train",
+                                                     .name = "train",
+                                                     .unit = "images/s",
+                                                     .items = (double)m[i].input.dim[0],
+                                                     .n_inputs = 1,
+                                                     .input = {m[i].input},
+                                                     .model = m[i].make});
         snprintf(c->shape, sizeof c->shape, "%s, %d %s a step", m[i].name, (int)m[i].input.dim[0], m[i].items);
     }
 }
@@ -302,8 +296,8 @@ static bool is_wanted(const bench_case *c, const char *const *words) {
 }
 
 /* Copy and fma come first. */
-static list all_cases(bool gpu, bool resnet18) {
-    list l = {0};
+static bench_list all_cases(bool gpu, bool resnet18) {
+    bench_list l = {0};
     copy(&l);
     fma_peak(&l, gpu);
     gemm(&l, gpu);
@@ -311,13 +305,16 @@ static list all_cases(bool gpu, bool resnet18) {
     pointwise(&l);
     reduce(&l);
     norm(&l);
+    bench_attention(&l, gpu);
+    bench_rnn(&l);
     train(&l, gpu, resnet18);
+    bench_language(&l, gpu);
     return l;
 }
 
 bool bench_knows(const char *word) {
     bool known = false;
-    list l = all_cases(false, false);
+    bench_list l = all_cases(false, false);
     for (int i = 0; i < l.n; i++) known |= is_wanted(&l.c[i], (const char *[]){word, NULL});
     free(l.c);
     return known;
@@ -325,7 +322,7 @@ bool bench_knows(const char *word) {
 
 /* Copy and fma stay wherever something is to be judged by them. */
 bench_case *bench_cases(const char *const *words, bool gpu, bool resnet18, int *n) {
-    list l = all_cases(gpu, resnet18);
+    bench_list l = all_cases(gpu, resnet18);
     int kept = 0, others = 0;
     for (int i = 2; i < l.n; i++) others += is_wanted(&l.c[i], words);
     for (int i = 0; i < l.n; i++)

@@ -126,13 +126,21 @@ static int predict_all(clef_context *ctx, const char *key, const bench_case *c, 
     return EXIT_OK;
 }
 
-/* Without what the device has no matrix units for; how many stay. */
+/* Why a case is not measured, or predicted; NULL: it is. */
+static const char *why_not(clef_context *ctx, const bench_case *c) {
+    if (o.predict && c->generates) return "a token depends on the one before, so it can only be measured";
+    bool can = !c->tf32 || bench_uses_units(ctx, c) || clef_error_status(ctx);
+    return can ? NULL : "the device has no matrix units for it";
+}
+
+/* How many cases stay. */
 static int leave_out(clef_context *ctx, bench_case *c, int n) {
     int kept = 0;
-    for (int i = 0; i < n; i++)
-        if (!c[i].tf32 || bench_uses_units(ctx, &c[i]) || clef_error_status(ctx)) c[kept++] = c[i];
-        else if (!o.common.quiet)
-            fprintf(stderr, "%s %s is left out: the device has no matrix units for it\n", c[i].name, c[i].shape);
+    for (int i = 0; i < n; i++) {
+        const char *why = why_not(ctx, &c[i]);
+        if (!why) c[kept++] = c[i];
+        else if (!o.common.quiet) fprintf(stderr, "%s %s is left out: %s\n", c[i].name, c[i].shape, why);
+    }
     return kept;
 }
 

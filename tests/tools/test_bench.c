@@ -168,6 +168,37 @@ Test(bench, a_training_step_knows_its_work) {
     cr_assert_float_eq(number_of(one, "rate") * number_of(one, "seconds"), 100, 1e-4, "%s", one);
 }
 
+/* The line of the first result of this name. */
+static const char *result_of(const said *s, const char *name) {
+    static char line[1024];
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "\"name\":\"%s\"", name);
+    const char *at = strstr(s->out, wanted), *begin = at;
+    cr_assert(at, "no %s: %s", name, s->out);
+    while (begin > s->out && begin[-1] != '\n') begin--;
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(begin, "\n"), begin);
+    return line;
+}
+
+/* Two products forward, five more backward, half of each where half is masked; a layer's products; a step's and a token's own. */
+Test(bench, sequences_know_their_work) {
+    const said *s = clef("", "bench attention rnn lm --seconds 0.001 --json --quiet");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    cr_assert_eq(lines(s->out), 3 + 7 + 4 + 2, "%s", s->out);
+    double head = 2.0 * 8 * 8 * 64 * 64 * 64, layer = 2.0 * 25 * 16 * 512 * (512 + 512);
+    cr_expect_eq(number_of(result_of(s, "attention"), "flops"), 2 * head / 2);
+    cr_expect_eq(number_of(result_of(s, "attention_gradient"), "flops"), 7 * head / 2);
+    cr_expect_eq(number_of(result_of(s, "lstm"), "flops"), 4 * layer);
+    cr_expect_eq(number_of(result_of(s, "gru_gradient"), "flops"), 3 * 3 * layer);
+    const char *step = result_of(s, "gpt_step");
+    double weights = 4 * 12.0 * 128 * 128 + 65 * 128, tokens = 12 * 64;
+    cr_expect_float_eq(number_of(step, "flops"), 6 * weights * tokens, 0.25 * 6 * weights * tokens, "%s", step);
+    cr_expect_float_eq(number_of(step, "rate") * number_of(step, "seconds"), tokens, 1e-3, "%s", step);
+    const char *token = result_of(s, "gpt_token");
+    cr_expect_eq(number_of(token, "bytes"), 4 * (12.0 * 8 * 512 * 512 + 512 * 8192), "%s", token);
+    cr_expect_float_eq(number_of(token, "rate") * number_of(token, "seconds"), 1, 1e-5, "%s", token);
+}
+
 /* Two ranks on one device: the training step on one and on both, then four operations of five sizes. */
 Test(bench, ranks_together) {
     static const char *const collective[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
@@ -427,6 +458,15 @@ Test(bench, tf32_is_predicted_where_there_are_units) {
     cr_expect(s->code == 0 && isnan(predicted_seconds(s, ", TF32")) && predicted_seconds(s, ", f16") > 0, "%s", s->out);
     cr_expect(strstr(s->err, "matmul 4096 x 4096 x 4096, TF32 is left out: the device has no matrix units for it"), "%s", s->err);
     refused("bench --compare a.json --matmul-precision high", 2, "--matmul-precision belong to a measurement");
+}
+
+/* A token is chosen by what the device computed, which a dry run does not. */
+Test(bench, tokens_are_not_predicted) {
+    const said *s = clef("", "bench --predict h100 lm rnn --json");
+    cr_assert_eq(s->code, 0, "%s", s->err);
+    cr_assert(strstr(s->err, "gpt_token 8 layers of 512 is left out: a token depends on the one before"), "%s", s->err);
+    cr_assert(!strstr(s->out, "gpt_token") && times(s->out, "gpt_step") == 2 && times(s->out, "\"suite\":\"rnn\"") == 4, "%s",
+              s->out);
 }
 
 Test(bench, what_cannot_be_predicted_is_refused) {
