@@ -30,11 +30,12 @@ void bench_attention(bench_list *l, bool gpu) {
     for (size_t i = 0; i < sizeof s / sizeof *s - (gpu ? 0 : FOR_GPUS); i++)
         for (int with = 0; with < (s[i].queries > 1 ? 2 : 1); with++) {
             clef_shape q = CLEF_SHAPE(s[i].b, s[i].h, s[i].queries, s[i].d), k = CLEF_SHAPE(s[i].b, s[i].h, s[i].keys, s[i].d);
+            double forward = 2 * numel(q) + 2 * numel(k), gradients = numel(q) + 2 * numel(k);
             bench_case *c = bench_append(l, (bench_case){.suite = "attention",
                                                          .name = with ? "attention_gradient" : "attention",
                                                          .unit = "GFLOP/s",
                                                          .flops = 2 * (with ? 7 : 2) * numel(q) * s[i].keys / (s[i].causal ? 2 : 1),
-                                                         .bytes = 4 * (with ? 2 + 1.5 : 1) * (2 * numel(q) + 2 * numel(k)),
+                                                         .bytes = 4 * (forward + (with ? gradients : 0)),
                                                          .input = {q, k, k, q},
                                                          .n_inputs = 4,
                                                          .v = {s[i].causal, with},

@@ -188,6 +188,7 @@ Test(bench, sequences_know_their_work) {
     double head = 2.0 * 8 * 8 * 64 * 64 * 64, layer = 2.0 * 25 * 16 * 512 * (512 + 512);
     cr_expect_eq(number_of(result_of(s, "attention"), "flops"), 2 * head / 2);
     cr_expect_eq(number_of(result_of(s, "attention_gradient"), "flops"), 7 * head / 2);
+    cr_expect_eq(number_of(result_of(s, "attention_gradient"), "bytes"), 7 * 4.0 * 8 * 8 * 64 * 64);
     cr_expect_eq(number_of(result_of(s, "lstm"), "flops"), 4 * layer);
     cr_expect_eq(number_of(result_of(s, "gru_gradient"), "flops"), 3 * 3 * layer);
     const char *step = result_of(s, "gpt_step");
