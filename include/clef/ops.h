@@ -338,9 +338,8 @@ typedef struct clef_attention_options {
     clef_tensor *mask;    /* bool or u8 (true: seen), or a float that is added to scores; broadcasts to [b,h,tq,tk]; NULL: none */
     clef_tensor *lengths; /* whole numbers [b]: keys j ≥ lengths[b] are not seen; NULL: none */
     clef_tensor *offset;  /* whole numbers [1] or [b]: the offset itself, which may move without a new plan; NULL: as above */
-    clef_tensor
-        *slopes;    /* [h]: slopes[h]·|i + offset - j| is subtracted from scores (clef_alibi_slopes); no gradient; NULL: none */
-    float scale;    /* 0: 1/√d */
+    clef_tensor *slopes;  /* [h]: slopes[h]·|i + offset - j| is taken from scores (clef_alibi_slopes); no gradient; NULL: none */
+    float scale;          /* 0: 1/√d */
     float dropout;  /* weights are 0 with this probability, else divided by 1 - dropout; drawn in every call, so a model leaves it 0
                              in evaluation */
     int64_t window; /* keys with |i + offset - j| ≥ window are not seen; 0: none */
