@@ -50,9 +50,8 @@ typedef struct clef_field {
     clef_dtype dtype;
     const void *data; /* n × numel(shape) elements, copied; not looked at where a callback provides them */
     bool target;
-    int64_t
-        classes; /* of a target in i64, i32 or u8: its elements are classes below this.  0: as high as data goes, if of shape CLEF_SCALAR,
-                        else numbers that are no classes */
+    int64_t classes; /* of a target in i64, i32 or u8: its elements are classes below this.  0: as high as data goes, if of shape
+                        CLEF_SCALAR, else numbers that are no classes */
 } clef_field;
 /* In a target of classes with a shape: here no answer is wanted. */
 enum { CLEF_NO_TARGET = -100 };

@@ -139,14 +139,13 @@ CLEF_API clef_status clef_generator_reorder(clef_generator *g, const int64_t *fr
 /* How a token is chosen of its logits: they are penalised, divided by the temperature, and made probabilities; then the k largest of these stay,
    of them the smallest number whose sum is at least top_p, and of them those that are at least min_p times the largest. */
 typedef struct clef_sampling {
-    double temperature; /* 0: the most probable token is taken */
-    int64_t top_k;      /* 0: all */
-    double top_p;       /* in [0,1]; 0: 1, all.  Holtzman et al., "The curious case of neural text degeneration", 2020 */
-    double min_p;       /* in [0,1]; 0: all */
-    double
-        repeat_penalty; /* of tokens that the sequence has: positive logits are divided by it, others multiplied; 0: 1, none.  Keskar et al.,
-                              "CTRL", 2019 */
-    uint64_t seed; /* what is drawn depends on it, the sequence's number, and how many tokens it has (Philox 4x32-10) */
+    double temperature;    /* 0: the most probable token is taken */
+    int64_t top_k;         /* 0: all */
+    double top_p;          /* in [0,1]; 0: 1, all.  Holtzman et al., "The curious case of neural text degeneration", 2020 */
+    double min_p;          /* in [0,1]; 0: all */
+    double repeat_penalty; /* of tokens that the sequence has: positive logits are divided by it, others multiplied; 0: 1, none.
+                              Keskar et al., "CTRL", 2019 */
+    uint64_t seed;         /* what is drawn depends on it, the sequence's number, and how many tokens it has (Philox 4x32-10) */
 } clef_sampling;
 /* Chooses the next token of each sequence into token[0 … batch - 1], without reading it.  NULL: the most probable ones.  CLEF_INVALID for options out
    of range, and for logits that are NaN or +inf (-inf excludes a token; all cannot be); CLEF_STATE before the first prompt.

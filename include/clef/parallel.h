@@ -41,12 +41,10 @@ typedef enum clef_pipeline_schedule {
 typedef struct clef_pipeline_options {
     int micro_batches; /* of each step, at most one for each item; 0: 4 for each stage */
     clef_pipeline_schedule schedule;
-    bool
-        recompute; /* of a micro-batch that waits for its gradient a stage keeps the input alone, and computes the rest once more */
+    bool recompute; /* of a micro-batch that waits for its gradient a stage keeps the input alone, and computes the rest again */
     const int *cut; /* stage s begins at layer cut[s - 1]: size - 1 numbers, ascending.  NULL: where stages take about as long */
-    clef_tensor *
-        input; /* a micro-batch, whose values do not matter: stages are made equal by the nominal seconds that their layers take for it
-                           on its device (as clef_place_auto does); NULL: by their parameters' elements */
+    clef_tensor *input; /* a micro-batch, whose values do not matter: stages are made equal by the nominal seconds that their layers
+                           take for it on its device (as clef_place_auto does); NULL: by their parameters' elements */
 } clef_pipeline_options;
 
 /* Cuts a clef_sequential over the ranks of a group.  Layers are its children and those of a clef_sequential inside, counted from 0; a

@@ -101,8 +101,7 @@ typedef struct clef__meeting {
     void *out;
     const clef__segment *segment; /* of an all_reduce, in place of in and out; NULL: none */
     int n_segments;
-    double
-        weight; /* of a sum: what this rank's elements are multiplied by; of 0, nothing is looked at.  0: 1 for all, if not `weighted` */
+    double weight; /* of a sum: what this rank's elements are multiplied by; 0: not looked at.  Not `weighted`: 1 for all */
     bool weighted;
     bool overlaps, begins; /* the device goes on computing meanwhile; it is the first of several that do */
     int64_t n;             /* elements of `in`: of all parts for reduce_scatter and all_to_all; of `out` for recv */

@@ -44,10 +44,9 @@ struct bench_case {
     clef_shape input[BENCH_INPUTS]; /* of random numbers */
     int n_inputs, v[4];             /* v: what else `once` has to know */
     double small;                   /* deviation of the inputs behind the second, as layers begin with; 0: 1 */
-    int64_t
-        vocabulary; /* of a model of texts: x is of tokens below that, and so are the labels, one for each; 0: images, classes */
-    bool half;      /* inputs in f16 */
-    bool tf32;      /* products of f32 in TF32, whatever the context's setting; only where matrix units do that */
+    int64_t vocabulary; /* of a model of texts: x is of tokens below that, and so are the labels, one for each; 0: of images */
+    bool half;          /* inputs in f16 */
+    bool tf32;          /* products of f32 in TF32, whatever the context's setting; only where matrix units do that */
     bool (*once)(const bench_case *c, clef_tensor *const *x);                    /* queues one call */
     clef_module *(*model)(clef_context *ctx, clef_shape input, int64_t classes); /* instead of once: a training step, */
     bool generates; /* or the next token of a text, by a generator of the model */
