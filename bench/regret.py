@@ -5,7 +5,8 @@
 
 Timing takes some seconds for ten cases, and should have the machine to itself; FILE grows from call to call.  Choosing takes none,
 so costs can be changed and tried again without new times, as long as no kernel changes.  CLEF_ROWS=NAME makes a process of
-bench_clef take the row NAME wherever it applies; all of them are asked in turn.  Cases are drawn with a seed: always the same."""
+bench_clef take the row NAME wherever it applies; all of them are asked in turn.  Cases are drawn with a seed: always the same.
+Every launch stands alone (CLEF_CHAIN=0): one row might have become a chain by then, and another not."""
 import argparse
 import json
 import math
@@ -17,6 +18,7 @@ import sys
 import cases
 import compare
 
+os.environ["CLEF_CHAIN"] = "0"
 PRODUCTS, CONVOLUTIONS, MOST_FLOPS = 200, 100, 1.5e9
 
 
