@@ -58,6 +58,10 @@ typedef struct bench_list {
 } bench_list;
 /* The case in the list, which may be changed until the next one. */
 bench_case *bench_append(bench_list *list, bench_case c);
+/* For `once`: queues what t wants; false for NULL, or if it failed. */
+bool bench_queue(clef_tensor *t);
+void bench_want_gradients(clef_tensor *const *x, int n, bool wanted);
+double bench_numel(clef_shape s);
 
 /* Suites as they are named in help: "copy|fma|…". */
 #define BENCH_SUITES "copy|fma|gemm|conv|pointwise|reduce|norm|attention|rnn|train|lm|parallel"

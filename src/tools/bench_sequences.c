@@ -3,16 +3,14 @@
 #include "bench.h"
 #include <math.h>
 
-static double numel(clef_shape s) { return (double)clef_shape_numel(s); }
-
 /* ---- attention: q, k, v and the gradient of the result; v: causal, with gradients ---- */
 static bool attention_once(const bench_case *c, clef_tensor *const *x) {
     clef_attention_options o = {.causal = c->v[0]};
     clef_tensor *dx[3];
-    if (!c->v[1]) return clef_eval(clef_attention(x[0], x[1], x[2], &o)) == CLEF_OK;
-    for (int i = 0; i < 3; i++) clef_require_grad(x[i], true);
+    if (!c->v[1]) return bench_queue(clef_attention(x[0], x[1], x[2], &o));
+    bench_want_gradients(x, 3, true);
     bool ok = clef_grad(clef_attention(x[0], x[1], x[2], &o), x[3], x, 3, false, dx) == CLEF_OK && clef_eval_all(dx, 3) == CLEF_OK;
-    for (int i = 0; i < 3; i++) clef_require_grad(x[i], false);
+    bench_want_gradients(x, 3, false);
     return ok;
 }
 
@@ -30,16 +28,17 @@ void bench_attention(bench_list *l, bool gpu) {
     for (size_t i = 0; i < sizeof s / sizeof *s - (gpu ? 0 : FOR_GPUS); i++)
         for (int with = 0; with < (s[i].queries > 1 ? 2 : 1); with++) {
             clef_shape q = CLEF_SHAPE(s[i].b, s[i].h, s[i].queries, s[i].d), k = CLEF_SHAPE(s[i].b, s[i].h, s[i].keys, s[i].d);
-            double forward = 2 * numel(q) + 2 * numel(k), gradients = numel(q) + 2 * numel(k);
-            bench_case *c = bench_append(l, (bench_case){.suite = "attention",
-                                                         .name = with ? "attention_gradient" : "attention",
-                                                         .unit = "GFLOP/s",
-                                                         .flops = 2 * (with ? 7 : 2) * numel(q) * s[i].keys / (s[i].causal ? 2 : 1),
-                                                         .bytes = 4 * (forward + (with ? gradients : 0)),
-                                                         .input = {q, k, k, q},
-                                                         .n_inputs = 4,
-                                                         .v = {s[i].causal, with},
-                                                         .once = attention_once});
+            double forward = 2 * bench_numel(q) + 2 * bench_numel(k), gradients = bench_numel(q) + 2 * bench_numel(k);
+            bench_case *c =
+                bench_append(l, (bench_case){.suite = "attention",
+                                             .name = with ? "attention_gradient" : "attention",
+                                             .unit = "GFLOP/s",
+                                             .flops = 2 * (with ? 7 : 2) * bench_numel(q) * s[i].keys / (s[i].causal ? 2 : 1),
+                                             .bytes = 4 * (forward + (with ? gradients : 0)),
+                                             .input = {q, k, k, q},
+                                             .n_inputs = 4,
+                                             .v = {s[i].causal, with},
+                                             .once = attention_once});
             snprintf(c->shape, sizeof c->shape, "%dx%dx%dx%d%s", s[i].b, s[i].h, s[i].queries, s[i].d,
                      s[i].causal ? ", causal" : "");
             if (s[i].keys != s[i].queries)
@@ -60,10 +59,10 @@ static clef_tensor *layer(const bench_case *c, clef_tensor *const *x) {
 
 static bool layer_once(const bench_case *c, clef_tensor *const *x) {
     clef_tensor *of[] = {x[X], x[WEIGHTS], x[WEIGHTS + 1], x[WEIGHTS + 2], x[WEIGHTS + 3]}, *dx[5];
-    if (!c->v[1]) return clef_eval(layer(c, x)) == CLEF_OK;
-    for (int i = 0; i < 5; i++) clef_require_grad(of[i], true);
+    if (!c->v[1]) return bench_queue(layer(c, x));
+    bench_want_gradients(of, 5, true);
     bool ok = clef_grad(layer(c, x), x[G], of, 5, false, dx) == CLEF_OK && clef_eval_all(dx, 5) == CLEF_OK;
-    for (int i = 0; i < 5; i++) clef_require_grad(of[i], false);
+    bench_want_gradients(of, 5, false);
     return ok;
 }
 
@@ -74,16 +73,17 @@ void bench_rnn(bench_list *l) {
         for (int with = 0; with < 2; with++) {
             clef_shape x = CLEF_SHAPE(STEPS, BATCH, HIDDEN), w = CLEF_SHAPE((gru ? 3 : 4) * HIDDEN, HIDDEN),
                        b = CLEF_SHAPE(w.dim[0]);
-            bench_case *c = bench_append(l, (bench_case){.suite = "rnn",
-                                                         .name = name[gru][with],
-                                                         .unit = "GFLOP/s",
-                                                         .flops = 2 * (with ? 3 : 1) * 2 * numel(w) * STEPS * BATCH,
-                                                         .bytes = 4 * (with ? 2 : 1) * 2 * (numel(w) + numel(b) + numel(x)),
-                                                         .input = {x, x, w, w, b, b},
-                                                         .n_inputs = INPUTS,
-                                                         .v = {gru, with},
-                                                         .small = 0.5 / sqrt(HIDDEN),
-                                                         .once = layer_once});
+            bench_case *c =
+                bench_append(l, (bench_case){.suite = "rnn",
+                                             .name = name[gru][with],
+                                             .unit = "GFLOP/s",
+                                             .flops = 2 * (with ? 3 : 1) * 2 * bench_numel(w) * STEPS * BATCH,
+                                             .bytes = 4 * (with ? 2 : 1) * 2 * (bench_numel(w) + bench_numel(b) + bench_numel(x)),
+                                             .input = {x, x, w, w, b, b},
+                                             .n_inputs = INPUTS,
+                                             .v = {gru, with},
+                                             .small = 0.5 / sqrt(HIDDEN),
+                                             .once = layer_once});
             snprintf(c->shape, sizeof c->shape, "%d steps, batch %d, hidden %d", STEPS, BATCH, HIDDEN);
         }
 }

@@ -20,12 +20,16 @@ bench_case *bench_append(bench_list *l, bench_case c) {
     return &l->c[l->n++];
 }
 
-static bool queue(clef_tensor *t) { return t && clef_eval(t) == CLEF_OK; }
+bool bench_queue(clef_tensor *t) { return t && clef_eval(t) == CLEF_OK; }
 
-static double numel(clef_shape s) { return (double)clef_shape_numel(s); }
+double bench_numel(clef_shape s) { return (double)clef_shape_numel(s); }
+
+void bench_want_gradients(clef_tensor *const *x, int n, bool wanted) {
+    for (int i = 0; i < n; i++) clef_require_grad(x[i], wanted);
+}
 
 /* ---- what the device can do: bandwidth and multiply-adds ---- */
-static bool copy_once(const bench_case *c, clef_tensor *const *x) { return (void)c, queue(clef_add_scalar(x[0], 1)); }
+static bool copy_once(const bench_case *c, clef_tensor *const *x) { return (void)c, bench_queue(clef_add_scalar(x[0], 1)); }
 
 static void copy(bench_list *l) {
     double bytes = 2.0 * (64 << 20);
@@ -42,7 +46,7 @@ static void copy(bench_list *l) {
 
 /* v: by fma(), a probe of a few rounds. */
 static bool fma_once(const bench_case *c, clef_tensor *const *x) {
-    return queue(fma_chains(x[0], c->v[0], c->v[1] ? 1 : FMA_ROUNDS));
+    return bench_queue(fma_chains(x[0], c->v[0], c->v[1] ? 1 : FMA_ROUNDS));
 }
 
 bench_case bench_fma_probe(bool fused) {
@@ -67,7 +71,7 @@ static void fma_peak(bench_list *l, bool gpu) {
 /* ---- matrix products; v: is a, is b transposed ---- */
 static bool matmul_once(const bench_case *c, clef_tensor *const *x) {
     clef_tensor *a = c->v[0] ? clef_transpose(x[0], 0, 1) : x[0], *b = c->v[1] ? clef_transpose(x[1], 0, 1) : x[1];
-    return queue(clef_matmul(a, b));
+    return bench_queue(clef_matmul(a, b));
 }
 
 /* The last ones are for GPUs alone. */
@@ -113,10 +117,10 @@ static clef_tensor *gradient(clef_tensor *y, clef_tensor *g, clef_tensor *of) {
 
 static bool conv_once(const bench_case *c, clef_tensor *const *x) {
     clef_conv2d_options options = {.stride = {c->v[0], c->v[0]}, .padding = {c->v[1], c->v[1]}, .groups = c->v[2]};
-    if (c->v[3] == FORWARD) return queue(clef_conv2d(x[0], x[1], CLEF_NONE, &options));
+    if (c->v[3] == FORWARD) return bench_queue(clef_conv2d(x[0], x[1], CLEF_NONE, &options));
     clef_tensor *of = x[c->v[3] == DATA ? 0 : 1];
     clef_require_grad(of, true);
-    bool ok = queue(gradient(clef_conv2d(x[0], x[1], CLEF_NONE, &options), x[2], of));
+    bool ok = bench_queue(gradient(clef_conv2d(x[0], x[1], CLEF_NONE, &options), x[2], of));
     clef_require_grad(of, false);
     return ok;
 }
@@ -135,8 +139,8 @@ static void conv(bench_list *l) {
             bench_case *c = bench_append(l, (bench_case){.suite = "conv",
                                                          .name = direction[d],
                                                          .unit = "GFLOP/s",
-                                                         .flops = 2 * numel(y) * inside * s[i].kernel * s[i].kernel,
-                                                         .bytes = 4 * (numel(x) + numel(w) + numel(y)),
+                                                         .flops = 2 * bench_numel(y) * inside * s[i].kernel * s[i].kernel,
+                                                         .bytes = 4 * (bench_numel(x) + bench_numel(w) + bench_numel(y)),
                                                          .input = {x, w, y},
                                                          .n_inputs = d == FORWARD ? 2 : 3,
                                                          .once = conv_once,
@@ -156,10 +160,10 @@ static bool chain_once(const bench_case *c, clef_tensor *const *x) {
     clef_tensor *y = x[0];
     for (int i = 0; i < c->v[0]; i++)
         y = i % 4 == 0 ? clef_add(y, x[1]) : i % 4 == 1 ? clef_mul(y, x[2]) : i % 4 == 2 ? clef_relu(y) : clef_sub(y, x[0]);
-    return queue(y);
+    return bench_queue(y);
 }
 
-static bool gelu_once(const bench_case *c, clef_tensor *const *x) { return (void)c, queue(clef_gelu(x[0])); }
+static bool gelu_once(const bench_case *c, clef_tensor *const *x) { return (void)c, bench_queue(clef_gelu(x[0])); }
 
 static void pointwise(bench_list *l) {
     double n = (double)SIDE * SIDE;
@@ -187,9 +191,9 @@ static void pointwise(bench_list *l) {
 /* ---- reductions and softmax; v: along which dimension, which of them ---- */
 static bool reduce_once(const bench_case *c, clef_tensor *const *x) {
     int dim = c->v[0];
-    return queue(c->v[1] == 2   ? clef_softmax(x[0], dim)
-                 : c->v[1] == 1 ? clef_max(x[0], &dim, 1, false)
-                                : clef_sum(x[0], &dim, 1, false));
+    return bench_queue(c->v[1] == 2   ? clef_softmax(x[0], dim)
+                       : c->v[1] == 1 ? clef_max(x[0], &dim, 1, false)
+                                      : clef_sum(x[0], &dim, 1, false));
 }
 
 static void reduce(bench_list *l) {
@@ -216,17 +220,13 @@ static clef_tensor *normalised(const bench_case *c, clef_tensor *const *x) {
     return c->v[0] ? clef_batch_norm(x[0], x[1], x[2], x[4], x[5], true, 0.1, 1e-5) : clef_layer_norm(x[0], 1, x[1], x[2], 1e-5);
 }
 
-static void want_gradients(clef_tensor *const *x, bool wanted) {
-    for (int i = 0; i < 3; i++) clef_require_grad(x[i], wanted);
-}
-
 static bool norm_once(const bench_case *c, clef_tensor *const *x) {
     clef_tensor *dx[3];
-    if (!c->v[1]) return queue(normalised(c, x));
-    want_gradients(x, true);
+    if (!c->v[1]) return bench_queue(normalised(c, x));
+    bench_want_gradients(x, 3, true);
     clef_tensor *y = normalised(c, x);
     bool ok = y && clef_grad(y, x[3], x, 3, false, dx) == CLEF_OK && clef_eval_all(dx, 3) == CLEF_OK;
-    want_gradients(x, false);
+    bench_want_gradients(x, 3, false);
     return ok;
 }
 
@@ -240,8 +240,8 @@ static void norm(bench_list *l) {
         bench_case *c = bench_append(l, (bench_case){.suite = "norm",
                                                      .name = name[i],
                                                      .unit = "GB/s",
-                                                     .flops = (with ? 24 : 8) * numel(x),
-                                                     .bytes = (with ? 12 : 8) * numel(x),
+                                                     .flops = (with ? 24 : 8) * bench_numel(x),
+                                                     .bytes = (with ? 12 : 8) * bench_numel(x),
                                                      .input = {x, w, w, x, w, w},
                                                      .n_inputs = 6,
                                                      .v = {batch, with},

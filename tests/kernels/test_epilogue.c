@@ -115,11 +115,13 @@ static void follow_plain(array *p, int after, const array *extra) {
     }
 }
 
-static int launches_of(clef_tensor *t) {
+static int launches_of_all(clef_tensor **t, int n) {
     uint64_t before = clef_counters_get(ctx).launches;
-    cr_assert_eq(clef_eval(t), CLEF_OK, "%s", clef_error(ctx));
+    cr_assert_eq(clef_eval_all(t, n), CLEF_OK, "%s", clef_error(ctx));
     return (int)(clef_counters_get(ctx).launches - before);
 }
+
+static int launches_of(clef_tensor *t) { return launches_of_all(&t, 1); }
 
 static void check(const maker *m) {
     static const int each[] = {SCALE | ADD | RELU, GATE | LEAK, SCALE | GATE | RELU, SCALE, ADD, GATE, RELU};
@@ -204,12 +206,6 @@ enum { X, WEIGHT };
 /* As a step has them: that of x goes on, that of the weight is summed up over rows. */
 static void norm_gradients(bool rms, clef_tensor *const *in, clef_tensor *g, int n, clef_tensor **dx) {
     clef_grad(norm(rms, in[X], in[WEIGHT], CLEF_NONE), g, in, n, false, dx);
-}
-
-static int launches_of_all(clef_tensor **t, int n) {
-    uint64_t before = clef_counters_get(ctx).launches;
-    cr_assert_eq(clef_eval_all(t, n), CLEF_OK, "%s", clef_error(ctx));
-    return (int)(clef_counters_get(ctx).launches - before);
 }
 
 static void check_norm_gradient(bool rms, int64_t rows, int64_t n, int wanted, int after) {
