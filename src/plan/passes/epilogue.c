@@ -33,7 +33,7 @@ bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int 
     if (!ops || g->captured[from].base != from || g->captured[from].group < 0) return false;
     int maker = clef__group_of(gr, g->captured[from].group);
     const clef__group *group = &gr->group[maker];
-    if (!is_open_end(g, group, from) || clef__waits_between(gr, maker, g->captured[captured].group)) return false;
+    if (!is_open_end(g, group, from) || clef__path_between(gr, maker, g->captured[captured].group)) return false;
     if (!clef__same_type(node->out, g->captured[from].out) || ops <= group->epilogue.ops) return false;
     *out = group->epilogue;
     out->ops |= ops;

@@ -69,8 +69,7 @@ static bool reads_through_view(clef__grouping *gr, int reader, int of) {
     return false;
 }
 
-/* Does a path lead from low up to high through a third group? */
-static bool path_between(clef__grouping *gr, int low, int high) {
+bool clef__path_between(clef__grouping *gr, int low, int high) {
     int n = 0, looked = 0;
     gr->queue[n++].group = low;
     gr->group[low].visited = ++gr->visit;
@@ -160,7 +159,7 @@ static bool may_merge(clef__graph_view *g, clef__grouping *gr, int a, int b) {
     if (!alike(g, gr, a, b) || !fits_one_kernel(g, gr, a, b)) return false;
     if (gr->group[a].level == gr->group[b].level) return true;
     int low = gr->group[a].level < gr->group[b].level ? a : b, high = low == a ? b : a;
-    return !reads_through_view(gr, high, low) && !path_between(gr, low, high) && lift(gr, low, high);
+    return !reads_through_view(gr, high, low) && !clef__path_between(gr, low, high) && lift(gr, low, high);
 }
 
 /* b's members and edges move to a. */
@@ -213,10 +212,6 @@ static bool join_producers(clef__graph_view *g, clef__grouping *gr, int captured
         if (a != b && may_merge(g, gr, a, b) && !merge(gr, a, b)) return false;
     }
     return true;
-}
-
-bool clef__waits_between(clef__grouping *gr, int low, int high) {
-    return !clef__only_user(gr, low, high) && path_between(gr, low, high);
 }
 
 /* The group of a kernel that takes the captured node into its store: nothing that waits for that

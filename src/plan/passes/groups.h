@@ -82,8 +82,8 @@ bool clef__order(clef__graph_view *g, clef__grouping *gr);
 int clef__group_of(clef__grouping *gr, int i);
 /* Does nothing else wait for this group?  Others may without reading it (clef__node.after). */
 bool clef__only_user(clef__grouping *gr, int group, int user);
-/* Does some third group wait for `low`, which `high` reads, and `high` for that one? */
-bool clef__waits_between(clef__grouping *gr, int low, int high);
+/* Does a path lead from low up to high, which reads it, through a third group?  Of very many groups: yes, to be safe. */
+bool clef__path_between(clef__grouping *gr, int low, int high);
 void clef__grouping_free(clef__grouping *grouping);
 /* epilogue.c: may the pointwise `captured` be done in the store of the group that makes its input j?  Says how. */
 bool clef__may_join_epilogue(const clef__graph_view *g, clef__grouping *gr, int captured, int j, clef__epilogue_ops *out);
