@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INDENT = 28 }; /* of the column that explains, in --help */
+enum { INDENT = 28, USAGE_INDENT = 7 }; /* of the column that explains, and of usage that goes on, in --help */
 
 /* Is word one of "a|b|c"? */
 static bool is_choice(const char *choices, const char *word) {
@@ -145,9 +145,24 @@ static void wrapped(FILE *out, const char *text) {
     fputc('\n', out);
 }
 
+/* The line of usage, in lines of up to 80 columns: a choice of words is broken behind a bar. */
+static void usage(FILE *out, const verb *v) {
+    const char *rest = v->operands ? v->operands : "";
+    int column = fprintf(out, "usage: clef %s%s", v->name, *rest ? " " : "");
+    while (*rest) {
+        int length = (int)strcspn(rest, "|");
+        length += rest[length] == '|';
+        if (column + length > 80) column = fprintf(out, "\n%*s", USAGE_INDENT, "") - 1;
+        column += fprintf(out, "%.*s", length, rest);
+        rest += length;
+    }
+    if (column + 9 > 80) fprintf(out, "\n%*s[OPTION]\n", USAGE_INDENT, "");
+    else fputs(" [OPTION]\n", out);
+}
+
 void args_help(const verb *v, FILE *out) {
-    int used = fprintf(out, "usage: clef %s%s%s", v->name, v->operands ? " " : "", v->operands ? v->operands : "");
-    fprintf(out, "%s[OPTION]\n%s\n\n", used + 9 > 80 ? "\n       " : " ", v->summary);
+    usage(out, v);
+    fprintf(out, "%s\n\n", v->summary);
     for (const arg *a = v->args; a->name; a++) {
         int width = fprintf(out, "  --%s%s%s", a->name, a->meta ? " " : "", a->meta ? a->meta : "");
         if (width > INDENT - 2) {
