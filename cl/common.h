@@ -71,6 +71,26 @@
 #define STORE_PAST(p, v) (*(p) = (v))
 #endif
 
+/* LACE(n, low, high, x, y): vectors of n lanes; low := x0 y0 x1 y1 …, of the lower halves of x and y, high := of the upper halves.  One
+   instruction each, said so where the compiler can be told: what it makes of four parts is two, and takes it longer. */
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define LOW_2 0, 2
+#define LOW_4 0, 4, 1, 5
+#define LOW_8 0, 8, 1, 9, 2, 10, 3, 11
+#define LOW_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_2 1, 3
+#define HIGH_4 2, 6, 3, 7
+#define HIGH_8 4, 12, 5, 13, 6, 14, 7, 15
+#define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define LACE(n, low, high, x, y)                                                                       \
+    low = __builtin_shufflevector(x, y, CAT(LOW_, n)), high = __builtin_shufflevector(x, y, CAT(HIGH_, n));
+#endif
+#endif
+#ifndef LACE
+#define LACE(n, low, high, x, y) low.even = (x).lo, low.odd = (y).lo, high.even = (x).hi, high.odd = (y).hi;
+#endif
+
 /* VEC(float, 16) is float16, VEC(float, 1) is float. */
 #define VEC_1(t) t
 #define VEC_2(t) t##2

@@ -357,9 +357,8 @@ static char write_square(clef__text *text, int width) {
     char from = 'f', to = 't';
     for (int round = 1; round < width; round *= 2) {
         for (int i = 0; i < width / 2; i++)
-            for (int half = 0; half < 2; half++)
-                clef__text_add(text, "                %c%d.even = %c%d.%s, %c%d.odd = %c%d.%s;\n", to, 2 * i + half, from, i,
-                               half ? "hi" : "lo", to, 2 * i + half, from, i + width / 2, half ? "hi" : "lo");
+            clef__text_add(text, "                LACE(%d, %c%d, %c%d, %c%d, %c%d)\n", width, to, 2 * i, to, 2 * i + 1, from, i,
+                           from, i + width / 2);
         char was = from;
         from = to, to = was;
     }
