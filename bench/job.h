@@ -2,6 +2,7 @@
 #ifndef CLEF_BENCH_JOB_H
 #define CLEF_BENCH_JOB_H
 #include "clef.h"
+#include "clef/opencl.h"
 #include "peers/peer.h"
 
 #include <math.h>
@@ -37,8 +38,8 @@ static clef_tensor *random_input(const char *line, clef_shape shape) {
     return clef_to(x, strcmp(dtype, "bf16") == 0 ? CLEF_BF16 : CLEF_F16);
 }
 
-/* Random inputs of these shapes, in as many copies as fill 128 MiB (at least 2, so that nothing that is packed from them stays, at
-   most 16). */
+/* Random inputs of these shapes, in as many copies as fill 128 MiB, 2 to 16.  That the program knows their buffers keeps what is
+   packed from them from staying: the next product of a program would have other numbers. */
 static void make_inputs(job *j, int n, const clef_shape *shape) {
     double bytes = 0;
     for (int i = 0; i < n; i++) bytes += 4.0 * (double)clef_shape_numel(shape[i]);
@@ -46,7 +47,11 @@ static void make_inputs(job *j, int n, const clef_shape *shape) {
     j->copies = copies < 2 ? 2 : copies > MAX_COPIES ? MAX_COPIES : copies;
     j->n_inputs = n;
     for (int c = 0; c < j->copies; c++)
-        for (int i = 0; i < n; i++) j->input[c][i] = clef_keep(random_input(j->line, shape[i]));
+        for (int i = 0; i < n; i++) {
+            size_t offset;
+            j->input[c][i] = clef_keep(random_input(j->line, shape[i]));
+            clef_opencl_buffer(j->input[c][i], &offset);
+        }
     clef_end_step(ctx);
 }
 

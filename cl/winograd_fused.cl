@@ -14,7 +14,7 @@
 
    weight: the gradient by the filters, from dU[ξ] = Σ (Bᵀ d B)[ξ]ᵀ · (A dy Aᵀ)[ξ] over tiles: a work-item owns KB channels, KB
    filters and a run of tiles, of which it transforms `height` at a time into scratch; its sums gather in [ξ][channel][filter].
-   finish: dw = Gᵀ dU G of the sums of all runs, in their order.
+   finish: dw = Gᵀ dU G of the sums of all runs, in their order.  Of a single run weight does so itself, while its sums are in a cache.
 
    Images lie with channels innermost.  Pixels beyond the border are zeros by a branch outside the loop over channels.
    Knobs: TILE: 2 or 4; MR, NV, W (lanes); KB, how many channels a row of a tile holds side by side; FAR: no cache holds the filters; IN: f32, f16 or bf16,
@@ -313,8 +313,32 @@ static void accumulate(__global const float *a, __global const float *b, __globa
     ROWS(KEEP_ROW)
 }
 
+/* dw of one channel and W filters, from the sums of `runs` runs, `apart` floats from each other. */
+static void finish_filters(__global const float *sums, int runs, long apart, __global MEMORY(OUT) *w, long tap) {
+#define TOTAL(i, j) V u##i##j = LOAD(f32, W, sums, (SIDE * i + j) * KB * KB);
+#define TOTALS(i) LINE_OF(TOTAL, i)
+    SIDES(TOTALS)
+    PLAIN_LOOP
+    for (int run = 1; run < runs; run++) {
+        sums += apart;
+#define NEXT(i, j) u##i##j += LOAD(f32, W, sums, (SIDE * i + j) * KB * KB);
+#define NEXTS(i) LINE_OF(NEXT, i)
+        SIDES(NEXTS)
+    }
+#define UP(j) TAPS_DOWN(q, u, j)
+    SIDES(UP)
+#define GIVE_TAP(i, j) STORE(OUT, W, w, (3 * i + j) * tap, DOWN_TO_SIZE(p##i##j));
+#define GIVE_ROW(i)                                                                                    \
+    {                                                                                                  \
+        TAPS_ACROSS(p, q, i)                                                                       \
+        COLUMNS_3(GIVE_TAP, i)                                                                     \
+    }
+    ROWS_3(GIVE_ROW)
+}
+
 /* A unit is a block of KB channels × a block of KB filters × a run of `per_run` blocks of tiles; a work-item does per_item of
-   them in turn.  sums: [run][filter block][channel block][ξ][KB][KB].  `height` is even. */
+   them in turn.  sums: [run][filter block][channel block][ξ][KB][KB]; if those of a unit are `whole`, of a
+   work-item, which makes dw of them at once.  `height` is even. */
 KERNEL(weight, WEIGHT_ARGS) {
     UNPACK(WEIGHT_ARGS)
     int item = (int)get_global_id(0), stop = min((item + 1) * per_item, units);
@@ -325,7 +349,7 @@ KERNEL(weight, WEIGHT_ARGS) {
     for (int unit = item * per_item; unit < stop; unit++) {
         int c = unit % blocks_c * KB, n = unit / blocks_c % blocks_n * KB, begin = unit / blocks_c / blocks_n * per_run;
         int c_here = min(KB, channels - c), n_here = min(KB, filters - n), panels = (n_here + NR - 1) / NR;
-        __global float *sums = sums_base + sums_offset + (long)unit * PLACES * KB * KB;
+        __global float *sums = sums_base + sums_offset + (long)(whole ? item : unit) * PLACES * KB * KB;
         PLAIN_LOOP
         for (int block = begin; block < min(begin + per_run, blocks); block++) {
             int first = block * height, here = min(height, tiles - first);
@@ -357,6 +381,12 @@ KERNEL(weight, WEIGHT_ARGS) {
                 }
             }
         }
+        __global MEMORY(OUT) *w = w_base + w_offset + (long)c * filters + n;
+        PLAIN_LOOP
+        for (int i = 0; whole && i < c_here; i++) {
+            PLAIN_LOOP
+            for (int j = 0; j < n_here; j += W) finish_filters(sums + i * KB + j, 1, 0, w + (long)i * filters + j, (long)channels * filters);
+        }
     }
 }
 
@@ -367,25 +397,5 @@ KERNEL(finish, WINOGRAD_FUSED_FINISH_ARGS) {
     if (c >= channels || n >= filters) return;
     long size = PLACES * KB * KB;
     __global const float *sums = sums_base + sums_offset + (n / KB * blocks_c + c / KB) * size + c % KB * KB + n % KB;
-#define TOTAL(i, j) V u##i##j = LOAD(f32, W, sums, (SIDE * i + j) * KB * KB);
-#define TOTALS(i) LINE_OF(TOTAL, i)
-    SIDES(TOTALS)
-    PLAIN_LOOP
-    for (int run = 1; run < runs; run++) {
-        sums += blocks_c * blocks_n * size;
-#define NEXT(i, j) u##i##j += LOAD(f32, W, sums, (SIDE * i + j) * KB * KB);
-#define NEXTS(i) LINE_OF(NEXT, i)
-        SIDES(NEXTS)
-    }
-#define UP(j) TAPS_DOWN(q, u, j)
-    SIDES(UP)
-    __global MEMORY(OUT) *w = w_base + w_offset + (long)c * filters + n;
-    long tap = (long)channels * filters;
-#define GIVE_TAP(i, j) STORE(OUT, W, w, (3 * i + j) * tap, DOWN_TO_SIZE(p##i##j));
-#define GIVE_ROW(i)                                                                                    \
-    {                                                                                                  \
-        TAPS_ACROSS(p, q, i)                                                                       \
-        COLUMNS_3(GIVE_TAP, i)                                                                     \
-    }
-    ROWS_3(GIVE_ROW)
+    finish_filters(sums, runs, blocks_c * blocks_n * size, w_base + w_offset + (long)c * filters + n, (long)channels * filters);
 }

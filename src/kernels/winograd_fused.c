@@ -174,36 +174,35 @@ static void lower_data(const clef__lowering *lw, int64_t tile) {
     convolve(lw, tile, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]});
 }
 
-static clef__operand sum_over_tiles(const clef__lowering *lw, int64_t tile, const clef__image *x, const clef__image *dy,
-                                    int64_t *runs) {
+/* Runs of tiles, so many that every unit has work; of a single one the kernel itself makes dw, if it is stored as dy is. */
+static int64_t choose_runs(const clef__lowering *lw, int64_t pairs, int64_t blocks, int64_t *per_run) {
+    int64_t items = units_of(lw) * clef__lower_profile(lw)->items_per_unit;
+    *per_run = clef__ceil_div(blocks, clef__smaller(clef__ceil_div(items, pairs), blocks));
+    return clef__ceil_div(blocks, *per_run);
+}
+
+static void lower_weight(const clef__lowering *lw, int64_t tile) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
-    int64_t pairs = clef__ceil_div(x->c, RUN) * clef__ceil_div(dy->c, RUN),
-            blocks = clef__ceil_div(tiles_of(tile, dy->n, dy->h, dy->w), SUM_TILES);
-    int64_t items = clef__larger(clef__lower_device(lw)->compute_units, 1) * clef__lower_profile(lw)->items_per_unit;
-    int64_t per_run = clef__ceil_div(blocks, clef__smaller(clef__ceil_div(items, pairs), blocks));
-    *runs = clef__ceil_div(blocks, per_run);
-    int64_t units = pairs * *runs, per_item = clef__ceil_div(units, items);
-    items = clef__ceil_div(units, per_item);
-    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(units, places_of(tile), RUN, RUN));
+    clef__image x = clef__image_in(lw, 0);
+    clef__image dy = clef__image_in(lw, 1);
+    clef__operand dw = clef__lower_out(lw, clef__filters_last);
+    int64_t pairs = clef__ceil_div(x.c, RUN) * clef__ceil_div(dy.c, RUN), per_run,
+            blocks = clef__ceil_div(tiles_of(tile, dy.n, dy.h, dy.w), SUM_TILES), runs = choose_runs(lw, pairs, blocks, &per_run);
+    int64_t units = pairs * runs, per_item = clef__ceil_div(units, units_of(lw) * clef__lower_profile(lw)->items_per_unit),
+            items = clef__ceil_div(units, per_item);
+    bool whole = runs == 1 && dw.dtype == dy.data.dtype;
+    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(whole ? items : units, places_of(tile), RUN, RUN));
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 2 * places_of(tile), SUM_TILES, RUN));
-    begin_winograd(lw, "weight", tile, clef__lower_profile(lw)->tile_m < 8 ? 4 : 8, x->data.dtype, dy->data.dtype);
+    begin_winograd(lw, "weight", tile, clef__lower_profile(lw)->tile_m < 8 ? 4 : 8, x.data.dtype, dy.data.dtype);
     /* clang-format off */
     weight_args args = {
-        .x = x->data, .y = dy->data, .sums = sums, .scratch = scratch, .geometry = geometry_of(tile, x, dy, a->before),
-        .height = SUM_TILES, .blocks = blocks, .per_run = per_run, .units = units, .per_item = per_item,
+        .x = x.data, .y = dy.data, .sums = sums, .w = dw, .scratch = scratch, .geometry = geometry_of(tile, &x, &dy, a->before),
+        .height = SUM_TILES, .blocks = blocks, .per_run = per_run, .whole = whole, .units = units, .per_item = per_item,
     };
     /* clang-format on */
     pass_weight(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
-    return sums;
-}
-
-static void lower_weight(const clef__lowering *lw, int64_t tile) {
-    clef__image x = clef__image_in(lw, 0);
-    clef__image dy = clef__image_in(lw, 1);
-    clef__operand dw = clef__lower_out(lw, clef__filters_last);
-    int64_t runs;
-    clef__operand sums = sum_over_tiles(lw, tile, &x, &dy, &runs);
+    if (whole) return;
     begin_winograd(lw, "finish", tile, clef__lower_profile(lw)->tile_m, CLEF_F32, dw.dtype);
     pass_finish(lw, &(finish_args){.sums = sums, .w = dw, .channels = x.c, .filters = dy.c, .runs = runs});
     clef__launch_end(lw, (size_t[]){(size_t)(dy.c / lanes_of(lw)), (size_t)x.c, 1}, (size_t[]){1, 1, 1});
@@ -233,14 +232,14 @@ static double weight_cost(const clef__lowering *lw, int64_t tile) {
     double c = (double)clef__ceil_div(x.dim[1], RUN), o = (double)clef__ceil_div(dy.dim[1], RUN);
     double blocks = ceil((double)tiles_of(tile, dy.dim[0], dy.dim[2], dy.dim[3]) / SUM_TILES), tiles = blocks * SUM_TILES;
     clef__winograd_counts n = clef__count_winograd(tile);
-    double units = clef__lower_device(lw)->compute_units * clef__lower_profile(lw)->items_per_unit;
+    double units = (double)(units_of(lw) * clef__lower_profile(lw)->items_per_unit), runs = fmax(fmin(units / (c * o), blocks), 1);
+    bool whole = runs == 1 && node->out->dtype == node->input[1]->dtype;
+    double sums = sizeof(float) * c * o * RUN * RUN * ((whole ? 0 : runs * n.places) + 9);
     clef__work work = {.flops = tiles * c * o * (2 * n.places * RUN * RUN + (n.image + n.result) * RUN * TRANSFORMS),
                        .efficiency = tile == 2 ? WEIGHT_EFFICIENCY : LARGE_WEIGHT_EFFICIENCY,
-                       .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)),
+                       .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)) + (whole ? sums : 0),
                        .groups = c * o * blocks};
-    double sums = fmax(fmin(units / (c * o), blocks), 1) * n.places + 9;
-    return clef__launch_seconds(lw, &work) +
-           clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * c * o * RUN * RUN * sums});
+    return clef__launch_seconds(lw, &work) + (whole ? 0 : clef__launch_seconds(lw, &(clef__work){.bytes = sums}));
 }
 
 /* ---- rows ---- */

@@ -251,6 +251,11 @@ static void far_threes(void) {
     check_convolution((convolution){33, 260, 4, 6, 264, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 6}, false);
 }
 
+/* So many pairs of channels and filters that a work-item sums all of a pair, and makes dw of it; of several pairs, too. */
+static void whole_threes(void) {
+    check_convolution((convolution){1, 264, 4, 3, 272, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, true);
+}
+
 /* Images of few channels, whose gradient gathers. */
 static void few_channels(void) {
     check_convolution((convolution){2, 2, 7, 6, 5, 3, 3, {.stride = {2, 1}, .dilation = {1, 2}, .padding = {1, 1}}, {1, 1}, 4, 4},
@@ -1135,7 +1140,7 @@ static void members_agree(void) {
     X(softmax_team_columns) X(softmax_team_splits) X(gru_together) X(lstm_products) X(gru_products)
 #define CHECKS(X)                                                                                                     \
     GPU_CHECKS(X) X(depthwise)                                                                                        \
-    X(tiles) X(transposed) X(few_columns) X(few_lines) X(batches) X(blocks) X(splits) X(images) X(channels_apart) X(threes) X(fours) X(far_threes) X(few_channels) \
+    X(tiles) X(transposed) X(few_columns) X(few_lines) X(batches) X(blocks) X(splits) X(images) X(channels_apart) X(threes) X(fours) X(far_threes) X(whole_threes) X(few_channels) \
     X(channel_rows) X(passes) X(image_splits) X(few_taps) X(one_channel) X(groups_of_few) X(grouped_epilogues) X(epilogues) X(row_epilogues)                                                                          \
     X(maxima) X(small_windows) X(averages) X(adaptive) X(sums_of_rows) X(sums_of_columns) X(extremes) X(choices) X(powers) X(exponents) \
     X(pairs_of_rows) X(pairs_of_columns) X(layer_rows) X(layer_slopes) X(softmax_rows) X(softmax_columns)             \
@@ -1150,7 +1155,7 @@ static void members_agree(void) {
 #define FORCED_CHECKS(X)                                                                                              \
     X(tiles, "gemm") X(transposed, "gemm") X(batches, "gemm") X(blocks, "gemm") X(packed, "gemm") X(splits, "gemm")   \
     X(few_columns, "dot") X(few_lines, "lines") X(images, "product gemm") X(image_splits, "product gemm") X(few_channels, "fold")           \
-    X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(fours, "winograd_fours") X(far_threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise") X(groups_of_few, "grouped") X(grouped_epilogues, "grouped")     \
+    X(channel_rows, "fold_rows") X(passes, "direct") X(few_taps, "direct") X(one_channel, "one_channel") X(threes, "winograd_fused") X(fours, "winograd_fours") X(far_threes, "winograd_fused") X(whole_threes, "winograd_fused") X(depthwise, "depthwise") X(narrow_depthwise, "depthwise") X(groups_of_few, "grouped") X(grouped_epilogues, "grouped")     \
     X(winograd, "winograd") X(tile_orders, "tile") X(tile_fours, "tile") X(large_tiles, "tile") X(deep_tiles, "tile") X(staged_tiles, "tile") X(staged_windows, "tile")                       \
     X(tile_windows, "tile") X(tile_batches, "tile") X(tile_splits, "tile") X(tile_spans, "product tile") X(tile_images, "product tile") \
     X(tanh_steps, "steps") X(relu_steps, "steps") X(lstm_steps, "steps") X(gru_steps, "steps")                        \
