@@ -312,6 +312,10 @@ Test(conv2d, three_by_three_of_many_filters) {
     check((geometry){1, 272, 5, 4, 256, 3, 3, OPTIONS(.padding = {1, 1})});
     check((geometry){1, 400, 5, 4, 336, 3, 3, OPTIONS(.padding = {1, 0})});
     check((geometry){50, 272, 3, 4, 256, 3, 3, OPTIONS(.padding = {1, 1})});
+    check_as((geometry){1, 272, 5, 4, 256, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_F16, 1);
+    check_as((geometry){2, 256, 3, 4, 272, 3, 3, OPTIONS(.padding = {0, 1})}, CLEF_BF16, 1);
+    prefer("winograd_fours");
+    check_as((geometry){3, 272, 5, 4, 256, 3, 3, OPTIONS(.padding = {1, 1})}, CLEF_F32, 2);
 }
 
 /* Filters as a training step leaves them, [kh, kw, c, o] in memory, and row by row: the same bits. */
