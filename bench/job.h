@@ -38,8 +38,8 @@ static clef_tensor *random_input(const char *line, clef_shape shape) {
     return clef_to(x, strcmp(dtype, "bf16") == 0 ? CLEF_BF16 : CLEF_F16);
 }
 
-/* Random inputs of these shapes, in as many copies as fill 128 MiB, 2 to 16.  That the program knows their buffers keeps what is
-   packed from them from staying: the next product of a program would have other numbers. */
+/* Random inputs of these shapes, in as many copies as fill 128 MiB, 2 to 16.  Clef keeps what it packs from a tensor that does not
+   change, but not if the program has asked for the buffer: so each call packs anew, as where operands are computed. */
 static void make_inputs(job *j, int n, const clef_shape *shape) {
     double bytes = 0;
     for (int i = 0; i < n; i++) bytes += 4.0 * (double)clef_shape_numel(shape[i]);

@@ -71,8 +71,8 @@
 #define STORE_PAST(p, v) (*(p) = (v))
 #endif
 
-/* LACE(n, low, high, x, y): vectors of n lanes; low := x0 y0 x1 y1 …, of the lower halves of x and y, high := of the upper halves.  One
-   instruction each, said so where the compiler can be told: what it makes of four parts is two, and takes it longer. */
+/* LACE(n, low, high, x, y) of vectors of n lanes: low := x0 y0 x1 y1 …, from the lower halves of x and y, high := the same from the upper
+   halves.  Where the compiler can be told so, that is one instruction each.  Of even and odd parts it makes twice as many, and takes longer. */
 #ifdef __has_builtin
 #if __has_builtin(__builtin_shufflevector)
 #define LOW_2 0, 2

@@ -337,8 +337,8 @@ static void finish_filters(__global const float *sums, int runs, long apart, __g
 }
 
 /* A unit is a block of KB channels × a block of KB filters × a run of `per_run` blocks of tiles; a work-item does per_item of
-   them in turn.  sums: [run][filter block][channel block][ξ][KB][KB]; if those of a unit are `whole`, of a
-   work-item, which makes dw of them at once.  `height` is even. */
+   them in turn.  sums: [run][filter block][channel block][ξ][KB][KB].  Where one run is all, `whole`: [work-item][ξ][KB][KB], and the
+   work-item makes dw of them at once.  `height` is even. */
 KERNEL(weight, WEIGHT_ARGS) {
     UNPACK(WEIGHT_ARGS)
     int item = (int)get_global_id(0), stop = min((item + 1) * per_item, units);
