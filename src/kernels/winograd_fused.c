@@ -106,11 +106,13 @@ typedef struct blocking {
 } blocking;
 
 static int64_t units_of(const clef__lowering *lw) { return clef__larger(clef__lower_device(lw)->compute_units, 1); }
+/* Work-items that it pays to have. */
+static int64_t items_of(const clef__lowering *lw) { return units_of(lw) * clef__lower_profile(lw)->items_per_unit; }
 
 /* For each block all filters come by: as many register tiles as leave every work-item a block of its own. */
 static blocking blocking_of_tiles(const clef__lowering *lw, int64_t tiles, int64_t panels) {
     const clef__profile *profile = clef__lower_profile(lw);
-    int64_t items = units_of(lw) * profile->items_per_unit, high = TILE_ROWS * profile->tile_m;
+    int64_t items = items_of(lw), high = TILE_ROWS * profile->tile_m;
     blocking b = {.height = tiles >= high * items ? high : profile->tile_m, .own = panels, .together = 1};
     b.blocks = clef__ceil_div(tiles, b.height);
     b.per_item = clef__ceil_div(b.blocks, items);
@@ -176,8 +178,7 @@ static void lower_data(const clef__lowering *lw, int64_t tile) {
 
 /* Runs of tiles, so many that every unit has work; of a single one the kernel itself makes dw, if it is stored as dy is. */
 static int64_t choose_runs(const clef__lowering *lw, int64_t pairs, int64_t blocks, int64_t *per_run) {
-    int64_t items = units_of(lw) * clef__lower_profile(lw)->items_per_unit;
-    *per_run = clef__ceil_div(blocks, clef__smaller(clef__ceil_div(items, pairs), blocks));
+    *per_run = clef__ceil_div(blocks, clef__smaller(clef__ceil_div(items_of(lw), pairs), blocks));
     return clef__ceil_div(blocks, *per_run);
 }
 
@@ -188,8 +189,7 @@ static void lower_weight(const clef__lowering *lw, int64_t tile) {
     clef__operand dw = clef__lower_out(lw, clef__filters_last);
     int64_t pairs = clef__ceil_div(x.c, RUN) * clef__ceil_div(dy.c, RUN), per_run,
             blocks = clef__ceil_div(tiles_of(tile, dy.n, dy.h, dy.w), SUM_TILES), runs = choose_runs(lw, pairs, blocks, &per_run);
-    int64_t units = pairs * runs, per_item = clef__ceil_div(units, units_of(lw) * clef__lower_profile(lw)->items_per_unit),
-            items = clef__ceil_div(units, per_item);
+    int64_t units = pairs * runs, per_item = clef__ceil_div(units, items_of(lw)), items = clef__ceil_div(units, per_item);
     bool whole = runs == 1 && dw.dtype == dy.data.dtype;
     clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(whole ? items : units, places_of(tile), RUN, RUN));
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 2 * places_of(tile), SUM_TILES, RUN));
@@ -232,7 +232,7 @@ static double weight_cost(const clef__lowering *lw, int64_t tile) {
     double c = (double)clef__ceil_div(x.dim[1], RUN), o = (double)clef__ceil_div(dy.dim[1], RUN);
     double blocks = ceil((double)tiles_of(tile, dy.dim[0], dy.dim[2], dy.dim[3]) / SUM_TILES), tiles = blocks * SUM_TILES;
     clef__winograd_counts n = clef__count_winograd(tile);
-    double units = (double)(units_of(lw) * clef__lower_profile(lw)->items_per_unit), runs = fmax(fmin(units / (c * o), blocks), 1);
+    double runs = fmax(fmin((double)items_of(lw) / (c * o), blocks), 1);
     bool whole = runs == 1 && node->out->dtype == node->input[1]->dtype;
     double sums = sizeof(float) * c * o * RUN * RUN * ((whole ? 0 : runs * n.places) + 9);
     clef__work work = {.flops = tiles * c * o * (2 * n.places * RUN * RUN + (n.image + n.result) * RUN * TRANSFORMS),
