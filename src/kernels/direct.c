@@ -29,7 +29,7 @@ enum {
 
 /* Fractions of the peak, the first one while filters leave the image room in a first-level cache; vectors that would take as long
    as the ends of a tile, for each result and for each row of taps; and as one that is copied. */
-static const double EFFICIENCY = 0.56, FULL_CACHE = 0.42, WEIGHT_EFFICIENCY = 0.6, TILE_STEPS = 2, ROW_STEPS = 16, LINE_STEPS = 1;
+static const double EFFICIENCY = 0.56, FULL_CACHE = 0.5, WEIGHT_EFFICIENCY = 0.7, TILE_STEPS = 2.4, ROW_STEPS = 56, LINE_STEPS = 1;
 
 /* One of the three convolutions as its kernel sees it: y of n results per pixel from x of c channels. */
 typedef struct view {

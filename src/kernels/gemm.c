@@ -34,7 +34,7 @@ enum {
 /* Its cost: fractions of the peak where one work-item owns a long run, and elsewhere; multiply-adds of vectors that would take as
    long as what a tile does for each run of k and at its ends; and how much slower B is packed across its rows than along them, and
    read as it lies than packed. */
-static const double EFFICIENCY = 0.6, BY_SMALL_ITEMS = 0.001, RUN_STEPS = 60, TILE_STEPS = 100, ACROSS = 16, FAR = 14;
+static const double EFFICIENCY = 0.6, BY_SMALL_ITEMS = 0.001, RUN_STEPS = 15, TILE_STEPS = 100, ACROSS = 2.5, FAR = 2;
 
 /* ---- knobs: what tuning may set otherwise than the rules below, and the configurations worth trying first ---- */
 
@@ -415,11 +415,10 @@ static const clef__family *family(const clef__lowering *lw) {
    adds splits up. */
 static double other_seconds(const clef__lowering *lw, const clef__gemm *g, const tiling *t) {
     bool across = g->b_n != 1, packed = across || g->n < t->width * t->vectors || t->row_tiles > FEW_TILES;
-    int64_t tiles = t->row_tiles * t->panels * t->batch, want = units(lw) * clef__lower_profile(lw)->items_per_unit;
     double b = (double)(t->k * g->n * t->batch) * (double)clef_dtype_size(clef__gemm_type(g->c.dtype));
     double seconds = packed ? clef__launch_seconds(lw, &(clef__work){.bytes = 2 * b * (across ? ACROSS : 1)})
                             : clef__work_seconds(lw, &(clef__work){.bytes = b * (g->n > 2 * t->width * t->vectors ? FAR : 1)});
-    return seconds + (tiles < want && t->k >= 2 * SHORTEST_SPLIT ? clef__launch_seconds(lw, &(clef__work){0}) : 0);
+    return seconds + (count_splits(lw, g, t) > 1 ? clef__launch_seconds(lw, &(clef__work){0}) : 0);
 }
 
 /* By sizes and strides alone, so that a convolution can ask before anything of it lies in memory. */

@@ -26,8 +26,8 @@ enum {
 
 /* Fractions of the peak, by the filters with small tiles and large ones; how many times as long as one of a product an addition of
    the transformations takes; and a byte of filters that is gathered, or goes to one of many places, as one that lies behind another. */
-static const double EFFICIENCY = 0.7, WEIGHT_EFFICIENCY = 0.5, LARGE_WEIGHT_EFFICIENCY = 0.4, TRANSFORMS = 4, GATHERED = 12,
-                    SCATTERED = 2.5;
+static const double EFFICIENCY = 0.65, WEIGHT_EFFICIENCY = 0.4, LARGE_WEIGHT_EFFICIENCY = 0.8, TRANSFORMS = 4, GATHERED = 6,
+                    SCATTERED = 2;
 
 static int64_t lanes_of(const clef__lowering *lw) { return clef__lower_profile(lw)->vector; }
 static int64_t panel_of(const clef__lowering *lw) { return lanes_of(lw) * clef__lower_profile(lw)->tile_vectors; }
