@@ -45,6 +45,14 @@
 #define PLAIN_LOOP
 #endif
 
+/* Before a function that is called seldom, where the driver is known to stand it: compiled by itself it takes less time than as a part of
+   its caller. */
+#ifdef CLEF_DECLARES
+#define BY_ITSELF __attribute__((noinline))
+#else
+#define BY_ITSELF
+#endif
+
 /* Memory that will be read or written in a while; hints where the compiler makes code for a CPU (an intermediate language has
    none).  It need not exist. */
 #if defined(__has_builtin) && (defined(__x86_64__) || defined(__i386__) || defined(__aarch64__) || defined(__riscv))

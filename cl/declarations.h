@@ -106,15 +106,18 @@ EACH(TO_SATURATED, int, double)
 EACH(TO_SATURATED, long, double)
 #endif
 
-/* ---- memory ---- */
+/* ---- memory ----
+   Made here, as one load or store each: pocl's store comes in parts, which take its compiler long to join. */
+#define MADE_HERE static inline __attribute__((overloadable, always_inline))
+#define LOOSE_VECTOR(n, t, x) typedef t##n t##n##_anywhere __attribute__((aligned(sizeof(t))));
 #define IN_SPACE(n, t, space)                                                                    \
     READING t##n vload##n(size_t, const space t *);                                              \
-    OVERLOADED void vstore##n(t##n, size_t, space t *);
+    MADE_HERE void vstore##n(t##n v, size_t i, space t *p) { *(space t##n##_anywhere *)(p + n * i) = v; }
 #define HALVES_IN_SPACE(n, t, space)                                                             \
     READING t##n vload_half##n(size_t, const space half *);                                      \
     OVERLOADED void vstore_half##n##_rte(t##n, size_t, space half *);
-#define IN_MEMORY(t) VECTORS(IN_SPACE, t, __global) VECTORS(IN_SPACE, t, __local) VECTORS(IN_SPACE, t, __private)
-#define PAIR_IN_MEMORY(t) IN_SPACE(2, t, __global) IN_SPACE(2, t, __local) IN_SPACE(2, t, __private)
+#define IN_MEMORY(t) VECTORS(LOOSE_VECTOR, t, ) VECTORS(IN_SPACE, t, __global) VECTORS(IN_SPACE, t, __local) VECTORS(IN_SPACE, t, __private)
+#define PAIR_IN_MEMORY(t) LOOSE_VECTOR(2, t, ) IN_SPACE(2, t, __global) IN_SPACE(2, t, __local) IN_SPACE(2, t, __private)
 IN_MEMORY(float)
 IN_MEMORY(int)
 IN_MEMORY(uint)
@@ -162,6 +165,8 @@ HALVES_IN_SPACE(2, float, __local)
 #undef NUMBER_FROM
 #undef BETWEEN
 #undef WITH_DOUBLE
+#undef MADE_HERE
+#undef LOOSE_VECTOR
 #undef IN_SPACE
 #undef HALVES_IN_SPACE
 #undef IN_MEMORY

@@ -260,7 +260,7 @@ static void pack_rows(__global const MEMORY(IN) *a, steps s, depths d, int m_beg
 /* ---- what becomes of them ---- */
 
 /* The bias of a panel's columns, zeros beyond N. */
-static void find_bias(__global const MEMORY(OUT) *bias, int n, int N, S *lane) {
+BY_ITSELF static void find_bias(__global const MEMORY(OUT) *bias, int n, int N, S *lane) {
     PLAIN_LOOP
     for (int j = 0; j < NR; j++) lane[j] = n + j < N ? LOAD(OUT, 1, bias, n + j) : 0;
 }
@@ -281,7 +281,7 @@ static void find_bias(__global const MEMORY(OUT) *bias, int n, int N, S *lane) {
 /* Another: its elements go through private memory.  A row's from `begin` to `end`, added to what is there or not. */
 #define SPILL(i, j) CAT(VSTORE_, W)(c##i##_##j, tile + i * NR + j * W);
 #define SPILL_ROW(i) COLUMNS(SPILL, i)
-static void put_part(S *tile, __global MEMORY(OUT) *to, int begin, int end, long cn, bool again) {
+BY_ITSELF static void put_part(S *tile, __global MEMORY(OUT) *to, int begin, int end, long cn, bool again) {
     int j = begin;
     PLAIN_LOOP
     for (int e = begin; again && e < end; e++) tile[e] += LOAD(OUT, 1, to, e * cn);

@@ -4,7 +4,8 @@
    With width = MR it packs the rows of A in the same way.
    finish: C[z][m][n] = Σ_s partial[z][s][m][n] (+ bias[n]) in the order of s, into C's own strides; then the epilogue (epilogue.h).
 
-   pad: an image with zeros around it, channels innermost; pad_elements: the same, one element per work-item.
+   pad: an image with zeros around it, channels innermost; pad_in_squares: the same by transposed squares; pad_elements: the same, one
+   element per work-item.
 
    Knobs: IN, OUT: storage before and after; W: lanes, which divide the width (pack). */
 #ifndef IN
@@ -170,34 +171,50 @@ static int pad_turned(__global const MEMORY(IN) *from, long room, long pace, lon
 #define pad_turned(from, room, pace, sc, to, w, c) 0
 #endif
 
+/* Zeros beside `pixels` numbers of a row, or in place of them too where it is `inside` of no image. */
+static void pad_ends(__global MEMORY(OUT) *to, int before, int pixels, int after, bool inside) {
+    int left = inside ? before : before + pixels + after, right = inside ? after : 0;
+    for (int i = 0; i < left; i++) STORE(OUT, 1, to, i, (S)0);
+    for (int i = 0; i < right; i++) STORE(OUT, 1, to, before + pixels + i, (S)0);
+}
+
+/* The pixels of a row from `x` on, one number at a time. */
+static void pad_singly(__global const MEMORY(IN) *from, long sw, long sc, __global MEMORY(OUT) *to, int x, int w, int c) {
+    PLAIN_LOOP
+    for (int i = 0; i < c; i++) {
+        PLAIN_LOOP
+        for (int at = x; at < w; at++) STORE(OUT, 1, to, at * c + i, LOAD(IN, 1, from, at * sw + i * sc));
+    }
+}
+
 /* An image of any strides into a dense one, [n][h + pads][w + pads][c], with zeros around it; a work-item fills one row. */
+#define BEGIN_ROW                                                                                        \
+    int row = (int)get_global_id(0), height = h + before_h + after_h;                                    \
+    if (row >= units) return;                                                                            \
+    int n = row / height, y = row % height - before_h;                                                   \
+    bool inside = y >= 0 && y < h;                                                                       \
+    __global MEMORY(OUT) *to = to_base + to_offset + (long)row * (w + before_w + after_w) * c;           \
+    pad_ends(to, before_w * c, w * c, after_w * c, inside);                                              \
+    if (!inside) return;                                                                                 \
+    __global const MEMORY(IN) *from = from_base + from_offset + n * sn + y * sh;                         \
+    to += before_w * c;
+
 KERNEL(pad, PAD_ARGS) {
     UNPACK(PAD_ARGS)
-    int row = (int)get_global_id(0), height = h + before_h + after_h, width = w + before_w + after_w;
-    if (row >= units) return;
-    int n = row / height;
-    int y = row % height - before_h;
-    __global MEMORY(OUT) *to = to_base + to_offset + (long)row * width * c;
-    int left = y >= 0 && y < h ? before_w * c : width * c, right = y >= 0 && y < h ? after_w * c : 0;
-    for (int i = 0; i < left; i++) STORE(OUT, 1, to, i, (S)0);
-    for (int i = 0; i < right; i++) STORE(OUT, 1, to, width * c - right + i, (S)0);
-    if (y < 0 || y >= h) return;
-    __global const MEMORY(IN) *from = from_base + from_offset + n * sn + y * sh;
-    to += left;
-    if (sc == 1) {
-        PLAIN_LOOP
-        for (int x = 0; x < w; x++)
-            for (int i = 0; i < c; i++) STORE(OUT, 1, to, x * c + i, LOAD(IN, 1, from, x * sw + i));
-    } else {
-        long room = (units / height - 1 - n) * sn + (h - 1 - y) * sh + (w - 1) * sw + (c - 1) * sc + 1; /* of the image, from here on */
-        bool onward = sn >= 0 && sh >= 0 && sc >= 0;
-        int done = c >= W && (sw == 1 || sw == 2) ? pad_turned(from, onward ? room : 0, sw, sc, to, w, c) : 0;
-        PLAIN_LOOP
-        for (int i = 0; i < c; i++) {
-            PLAIN_LOOP
-            for (int x = done; x < w; x++) STORE(OUT, 1, to, x * c + i, LOAD(IN, 1, from, x * sw + i * sc));
-        }
-    }
+    BEGIN_ROW
+    if (sc != 1) pad_singly(from, sw, sc, to, 0, w, c);
+    PLAIN_LOOP
+    for (int x = 0; sc == 1 && x < w; x++)
+        for (int i = 0; i < c; i++) STORE(OUT, 1, to, x * c + i, LOAD(IN, 1, from, x * sw + i));
+}
+
+/* The same where a row has channels for whole squares, and pixels enough. */
+KERNEL(pad_in_squares, PAD_ARGS) {
+    UNPACK(PAD_ARGS)
+    BEGIN_ROW
+    long room = (units / height - 1 - n) * sn + (h - 1 - y) * sh + (w - 1) * sw + (c - 1) * sc + 1; /* of the image, from here on */
+    bool onward = sn >= 0 && sh >= 0 && sc >= 0;
+    pad_singly(from, sw, sc, to, pad_turned(from, onward ? room : 0, sw, sc, to, w, c), w, c);
 }
 
 /* Neighbouring work-items write neighbours, as GPUs like it. */
