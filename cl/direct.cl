@@ -96,7 +96,7 @@ static void stage(__global const MEMORY(DT) *from, bool inside, __global float *
 }
 
 /* [pass][tap][NR], from any strides. */
-static void gather_filters(__global const MEMORY(DT) *w, long sy, long sx, long sc, long sn, float *to) {
+BY_ITSELF static void gather_filters(__global const MEMORY(DT) *w, long sy, long sx, long sc, long sn, float *to) {
     PLAIN_LOOP
     for (int tap = 0; tap < PASSES * KH * KW; tap++) {
         int n = tap / (KH * KW) * NR;
@@ -183,7 +183,7 @@ KERNEL(convolve, CONVOLVE_ARGS) {
 }
 
 /* The sum of `parts` parts of one tap, in their order. */
-static void put_sum(__global const float *part, int parts, __global MEMORY(DT) *to, int tap) {
+BY_ITSELF static void put_sum(__global const float *part, int parts, __global MEMORY(DT) *to, int tap) {
     PLAIN_LOOP
     for (int p = 0; p < PANELS; p++) {
         __global const float *from = part + (tap * PANELS + p) * W;

@@ -59,7 +59,7 @@ static void pack_block(__global const float *w, long sy, long sx, long sc, int t
 }
 
 /* [panel][filter][NR], from any strides; columns beyond the last tap repeat it, and nobody adds them. */
-static void pack_filters(__global const float *w, long sy, long sx, long sc, long sn, __global float *to) {
+BY_ITSELF static void pack_filters(__global const float *w, long sy, long sx, long sc, long sn, __global float *to) {
     int blocks = sn == 1 ? FILTERS / W * W : 0; /* filters that blocks hold */
     PLAIN_LOOP
     for (int j = 0; j < COLUMNS_IN_ALL; j += W) {
@@ -109,7 +109,7 @@ static void add_runs(const float *t, __global float *lines, const int *line_of, 
 }
 
 /* A row of dx that is whole, unless it belongs to another band; its line begins anew. */
-static void give(__global float *from, bool mine, __global float *to, int length, int line, int skip) {
+BY_ITSELF static void give(__global float *from, bool mine, __global float *to, int length, int line, int skip) {
     int i = 0;
     PLAIN_LOOP
     for (; mine && i + W <= length; i += W) STORE(f32, W, to, i, LOAD(f32, W, from, skip + i));

@@ -29,7 +29,7 @@
 
 /* `run` rows of whole panels, contiguous along n. */
 #define COPY(j) STORE(OUT, W, to, i * width + (j), LOAD(IN, W, row, i * step + (j)));
-static void pack_straight(__global const MEMORY(IN) *row, long step, __global MEMORY(OUT) *to, int run, int width) {
+BY_ITSELF static void pack_straight(__global const MEMORY(IN) *row, long step, __global MEMORY(OUT) *to, int run, int width) {
     PLAIN_LOOP
     for (int i = 0; i < run; i++) {
         int j = 0;
@@ -43,7 +43,7 @@ static void pack_straight(__global const MEMORY(IN) *row, long step, __global ME
 }
 
 /* As many of `run` rows as fill squares of W × W, contiguous along k; returns how many. */
-static int pack_turned(__global const MEMORY(IN) *row, long sn, __global MEMORY(OUT) *to, int run, int width) {
+BY_ITSELF static int pack_turned(__global const MEMORY(IN) *row, long sn, __global MEMORY(OUT) *to, int run, int width) {
     int i = 0;
     PLAIN_LOOP
     for (; i + W <= run; i += W) {
@@ -60,7 +60,7 @@ static int pack_turned(__global const MEMORY(IN) *row, long sn, __global MEMORY(
 }
 
 /* Any strides, and panels with fewer than width columns; in blocks of 16, so that both sides stay in the cache. */
-static void pack_any(__global const MEMORY(IN) *row, long step, long sn, __global MEMORY(OUT) *to, int run, int width,
+BY_ITSELF static void pack_any(__global const MEMORY(IN) *row, long step, long sn, __global MEMORY(OUT) *to, int run, int width,
                      int lanes) {
     PLAIN_LOOP
     for (int i = 0; i < run; i += 16) {
@@ -172,14 +172,14 @@ static int pad_turned(__global const MEMORY(IN) *from, long room, long pace, lon
 #endif
 
 /* Zeros beside `pixels` numbers of a row, or in place of them too where it is `inside` of no image. */
-static void pad_ends(__global MEMORY(OUT) *to, int before, int pixels, int after, bool inside) {
+BY_ITSELF static void pad_ends(__global MEMORY(OUT) *to, int before, int pixels, int after, bool inside) {
     int left = inside ? before : before + pixels + after, right = inside ? after : 0;
     for (int i = 0; i < left; i++) STORE(OUT, 1, to, i, (S)0);
     for (int i = 0; i < right; i++) STORE(OUT, 1, to, before + pixels + i, (S)0);
 }
 
 /* The pixels of a row from `x` on, one number at a time. */
-static void pad_singly(__global const MEMORY(IN) *from, long sw, long sc, __global MEMORY(OUT) *to, int x, int w, int c) {
+BY_ITSELF static void pad_singly(__global const MEMORY(IN) *from, long sw, long sc, __global MEMORY(OUT) *to, int x, int w, int c) {
     PLAIN_LOOP
     for (int i = 0; i < c; i++) {
         PLAIN_LOOP
