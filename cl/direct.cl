@@ -87,7 +87,7 @@
 DEFINE_BOTH(DT, W)
 
 /* `length` numbers of a row of the image; zeros outside it. */
-static void stage(__global const MEMORY(DT) *from, bool inside, __global float *to, int length) {
+BY_ITSELF static void stage(__global const MEMORY(DT) *from, bool inside, __global float *to, int length) {
     int i = 0;
     PLAIN_LOOP
     for (; i + W <= length; i += W) STORE(f32, W, to, i, inside ? LOAD(DT, W, from, i) : (V)(0));

@@ -78,7 +78,7 @@ DEFINE_TEAM_FOLD(sum, PLUS)
 DEFINE_FOLD(lanes_max, LARGER)
 DEFINE_FOLD(lanes_sum, PLUS)
 
-static A row_max(__global const MEMORY(DT) *x, long n) {
+BY_ITSELF static A row_max(__global const MEMORY(DT) *x, long n) {
     V b0 = (V)((A)(-INFINITY)), b1 = b0, b2 = b0, b3 = b0;
     long i = MEMBER;
     for (; i + 3 * PACE + W <= n; i += 4 * PACE) {
@@ -114,7 +114,7 @@ static A row_max(__global const MEMORY(DT) *x, long n) {
         return lanes_sum(sum) + rest;                                                            \
     }
 #define EXPONENTIAL(lanes, T, i) EXP(lanes, LOAD(DT, lanes, x, i) - (T)(top))
-static A row_sum(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(EXPONENTIAL)
+BY_ITSELF static A row_sum(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(EXPONENTIAL)
 
 /* The sum of exp(x - top), which y keeps where it holds enough; KEPT gives them back. */
 #if EXACT
@@ -419,7 +419,7 @@ KERNEL(softmax_slope_columns, SOFTMAX_SLOPE_COLUMNS_ARGS) {
 #define ADD_DISTANCE(k) far += HAS(k) ? x##k - top : (A)0;
 #else
 #define DISTANCE(lanes, T, i) (LOAD(DT, lanes, x, i) - (T)(top))
-static A row_distances(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(DISTANCE)
+BY_ITSELF static A row_distances(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(DISTANCE)
 #endif
 
 static A row_loss(__global const MEMORY(DT) *x, long n, long t, A smoothing TEAM_PARAMETER) {
