@@ -298,13 +298,13 @@ EACH_WIDTH(BF16_BITS)
 #if defined(__clang__) && (defined(__x86_64__) || defined(__i386__) || defined(__aarch64__) || defined(__riscv))
 #define LANES_IN_MEMORY(dt, n) union { COMPUTE(dt) lane[n]; VEC(COMPUTE(dt), n) all; }
 #define DEFINE_GATHER_SOME(dt, n)                                                                \
-    VEC(COMPUTE(dt), n) CAT(gather_some_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
+    BY_ITSELF VEC(COMPUTE(dt), n) CAT(gather_some_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
         LANES_IN_MEMORY(dt, n) v = {{0}};                                                        \
         PLAIN_LOOP for (long j = 0; j < count; j++) v.lane[j] = LOAD(dt, 1, p, j * stride);      \
         return v.all;                                                                            \
     }
 #define DEFINE_SCATTER_SOME(dt, n)                                                               \
-    void CAT(scatter_some_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
+    BY_ITSELF void CAT(scatter_some_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
         LANES_IN_MEMORY(dt, n) from = {.all = v};                                                \
         PLAIN_LOOP for (long j = 0; j < count; j++) STORE_SCALAR(dt, p, j * stride, from.lane[j]); \
     }
