@@ -82,7 +82,7 @@ DEFINE_FOLD(join_lanes, JOIN)
 DEFINE_TEAM_FOLD(join, JOIN)
 
 /* n elements from p on; a team's member: its own. */
-BY_ITSELF static A join_row(INPUTS, long p, long n) {
+static A join_row(INPUTS, long p, long n) {
     V total = (V)(START);
     long i = MEMBER;
     while (i + 3 * PACE + W <= n) {
