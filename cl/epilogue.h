@@ -44,7 +44,7 @@ DEFINE_EPILOGUE(RESULT, W)
 #endif
 
 /* The same for `count` results that were just written, from `to` on. */
-BY_ITSELF static void epilogue_row(__global MEMORY(RESULT) *to, __global const MEMORY(RESULT) *extra, long stride, int count,
+__attribute__((unused)) BY_ITSELF static void epilogue_row(__global MEMORY(RESULT) *to, __global const MEMORY(RESULT) *extra, long stride, int count,
                                    COMPUTE(RESULT) scale, int ops) {
     int j = 0;
     PLAIN_LOOP
