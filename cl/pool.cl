@@ -6,13 +6,16 @@
 
    Knobs: DT: storage; W: lanes; ADAPTIVE: windows from floor(i·h/oh) to ceil((i+1)·h/oh); WINDOW_H, WINDOW_W: the size of
    small windows that all lie inside the image, to unroll them; PICK: max_pool gives the elements of a second image at the
-   maxima of the first.
-   Checked with: ADAPTIVE=1; PICK=1; WINDOW_H=2 WINDOW_W=2. */
+   maxima of the first; AVERAGE: the averages' kernels, else those of maxima.
+   Checked with: AVERAGE=1; AVERAGE=1 ADAPTIVE=1; ADAPTIVE=1; PICK=1; WINDOW_H=2 WINDOW_W=2. */
 #ifndef DT
 #define DT f32
 #endif
 #ifndef W
 #define W 4
+#endif
+#ifndef AVERAGE
+#define AVERAGE 0
 #endif
 #include "common.h"
 #include "args.h"
@@ -56,14 +59,6 @@ static int end_window(axis a, int p) {
     return min((p + a.before) / a.stride + 1, a.out);
 #endif
 }
-/* What an average divides by. */
-static int divisor(axis v, axis h, int oy, int ox, int exclude) {
-#ifdef ADAPTIVE
-    exclude = 1;
-#endif
-    int inside = (window_end(v, oy) - window_begin(v, oy)) * (window_end(h, ox) - window_begin(h, ox));
-    return exclude ? inside : v.window * h.window;
-}
 
 #define AXES const axis v = {in_h, out_h, kernel_h, stride_h, before_h}, h = {in_w, out_w, kernel_w, stride_w, before_w};
 #ifdef WINDOW_H
@@ -100,6 +95,7 @@ static int divisor(axis v, axis h, int oy, int ox, int exclude) {
 #define RESULT(base) ((base) + (long)n * out_h * out_w * c)
 #define BETTER(a, m) (((a) > (m)) | (((a) != (a)) & ((m) == (m))))
 
+#if !AVERAGE
 #ifdef PICK
 #define MAX_POOL_ARGS POOL_PAIR_ARGS
 #else
@@ -199,6 +195,16 @@ KERNEL(max_pool_backward, POOL_PAIR_ARGS) {
     }
 }
 
+#else
+/* What an average divides by. */
+static int divisor(axis v, axis h, int oy, int ox, int exclude) {
+#ifdef ADAPTIVE
+    exclude = 1;
+#endif
+    int inside = (window_end(v, oy) - window_begin(v, oy)) * (window_end(h, ox) - window_begin(h, ox));
+    return exclude ? inside : v.window * h.window;
+}
+
 KERNEL(avg_pool, POOL_ARGS) {
     UNPACK(POOL_ARGS)
     AXES
@@ -236,3 +242,4 @@ KERNEL(avg_pool_backward, POOL_ARGS) {
         CHANNELS(SHARE)
     }
 }
+#endif

@@ -6,19 +6,17 @@
    cache; then up again with the results, while the last of the lines are still in some cache.  Long ones go in three launches.
    Columns that a team shares: softmax_teams.cl.
    A unit of work is a row, or `block` columns; a work-item, or a team for rows (lanes.h), takes `per` units.
-   Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of classes.
+   Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of
+   classes: cross-entropy's kernels alone, which the others do not keep waiting for a compiler; without it those of softmax.
    STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers.  PAST: long columns' results are whole
    vectors of what they are computed in, and more than any cache holds.  TEAM: lanes.h.
-   Checked with: LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1; W=1 TEAM=64; LOG=1 W=1 TEAM=256 SUBGROUP=32;
+   Checked with: TT=i64; TT=u8 W=1 TEAM=64; TT=i32 W=1 TEAM=64 HELD=4; LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1; W=1 TEAM=64; LOG=1 W=1 TEAM=256 SUBGROUP=32;
    W=1 TEAM=64 HELD=4; LOG=1 W=1 TEAM=256 SUBGROUP=32 HELD=32. */
 #ifndef DT
 #define DT f32
 #endif
 #ifndef AT
 #define AT CAT(WIDE_, DT)
-#endif
-#ifndef TT
-#define TT i64
 #endif
 #ifndef W
 #define W CLEF_LANES
@@ -114,11 +112,11 @@ BY_ITSELF static A row_max(__global const MEMORY(DT) *x, long n) {
         return lanes_sum(sum) + rest;                                                            \
     }
 #define EXPONENTIAL(lanes, T, i) EXP(lanes, LOAD(DT, lanes, x, i) - (T)(top))
-BY_ITSELF static A row_sum(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(EXPONENTIAL)
+__attribute__((unused)) BY_ITSELF static A row_sum(__global const MEMORY(DT) *x, long n, A top) ROW_SUM(EXPONENTIAL)
 
 /* The sum of exp(x - top), which y keeps where it holds enough; KEPT gives them back. */
 #if EXACT
-static A sum_exponentials(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, long n, A top) {
+__attribute__((unused)) static A sum_exponentials(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, long n, A top) {
     V sum = (V)((A)0);
     A rest = 0;
     long i = MEMBER;
@@ -148,6 +146,7 @@ static A sum_exponentials(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, 
 #define ROW_SCALED(lanes, i) STORE(DT, lanes, y, i, KEPT(lanes, i) * (VEC(A, lanes))(s));
 #endif
 
+#ifndef TT
 ROWS_KERNEL(softmax_rows, SOFTMAX_ROWS_ARGS) {
     UNPACK(SOFTMAX_ROWS_ARGS)
     TEAM_CELLS
@@ -409,6 +408,7 @@ KERNEL(softmax_slope_columns, SOFTMAX_SLOPE_COLUMNS_ARGS) {
     }
 }
 
+#else
 /* ---- cross-entropy of rows with one class each ----
    log Σ exp(x) - (1 - e) x[t] - e mean x, with smoothing e: NaN where t is no class, 0 where it is to be ignored.  Its slope is
    softmax(x) - (1 - e)[c = t] - e/n, and 0 in both of these cases. */
@@ -492,3 +492,4 @@ ROWS_KERNEL(cross_entropy_slope_rows, CROSS_ENTROPY_SLOPE_ROWS_ARGS) {
 #endif
     }
 }
+#endif
