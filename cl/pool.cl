@@ -6,16 +6,16 @@
 
    Knobs: DT: storage; W: lanes; ADAPTIVE: windows from floor(i·h/oh) to ceil((i+1)·h/oh); WINDOW_H, WINDOW_W: the size of
    small windows that all lie inside the image, to unroll them; PICK: max_pool gives the elements of a second image at the
-   maxima of the first; AVERAGE: the averages' kernels, else those of maxima.
-   Checked with: AVERAGE=1; AVERAGE=1 ADAPTIVE=1; ADAPTIVE=1; PICK=1; WINDOW_H=2 WINDOW_W=2. */
+   maxima of the first; AVERAGES: the averages' kernels, else those of maxima.
+   Checked with: AVERAGES=1; AVERAGES=1 ADAPTIVE=1; ADAPTIVE=1; PICK=1; WINDOW_H=2 WINDOW_W=2. */
 #ifndef DT
 #define DT f32
 #endif
 #ifndef W
 #define W 4
 #endif
-#ifndef AVERAGE
-#define AVERAGE 0
+#ifndef AVERAGES
+#define AVERAGES 0
 #endif
 #include "common.h"
 #include "args.h"
@@ -29,6 +29,7 @@
 /* One direction: image size, result size, size of a window, stride, zeros before. */
 typedef struct { int in, out, window, stride, before; } axis;
 
+#if AVERAGES || !defined(WINDOW_H)
 static int window_begin(axis a, int i) {
 #ifdef ADAPTIVE
     return (int)((long)i * a.in / a.out);
@@ -43,6 +44,7 @@ static int window_end(axis a, int i) {
     return min(i * a.stride - a.before + a.window, a.in);
 #endif
 }
+#endif
 /* The first and one past the last window that hold pixel p. */
 static int first_window(axis a, int p) {
 #ifdef ADAPTIVE
@@ -95,7 +97,7 @@ static int end_window(axis a, int p) {
 #define RESULT(base) ((base) + (long)n * out_h * out_w * c)
 #define BETTER(a, m) (((a) > (m)) | (((a) != (a)) & ((m) == (m))))
 
-#if !AVERAGE
+#if !AVERAGES
 #ifdef PICK
 #define MAX_POOL_ARGS POOL_PAIR_ARGS
 #else

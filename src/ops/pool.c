@@ -80,7 +80,7 @@ static void begin_pool(const clef__lowering *lw, const char *kernel, const geome
     if (lanes > 4 && lanes > channels) lanes = 4; /* two variants are enough: the rest goes lane by lane anyway */
     if (lanes == 2) lanes = 1;                    /* rounding to bf16 has no pairs */
     clef__launch_begin(lw, "pool.cl", kernel);
-    if (strncmp(kernel, "avg_", 4) == 0) clef__launch_define(lw, "AVERAGE", "1");
+    if (strncmp(kernel, "avg_", 4) == 0) clef__launch_define(lw, "AVERAGES", "1");
     clef__launch_define(lw, "DT", "%s", clef__token(dtype));
     clef__launch_define(lw, "W", "%d", lanes);
     if (a->adaptive) clef__launch_define(lw, "ADAPTIVE", "1");
