@@ -51,7 +51,7 @@ static bool applies(const clef__lowering *lw) {
 /* The gradient by the filters is made of the images on either side of them. */
 static bool weight_applies(const clef__lowering *lw) {
     const clef__node *node = clef__lower_node(lw);
-    return applies(lw) && node->input[1]->shape.dim[1] % lanes_of(lw) == 0;
+    return applies(lw) && node->input[1]->shape.dim[1] % lanes_of(lw) == 0 && clef_shape_numel(node->input[1]->shape) > 0;
 }
 
 /* ---- launches ---- */
@@ -176,10 +176,22 @@ static void lower_data(const clef__lowering *lw, int64_t tile) {
     convolve(lw, tile, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]});
 }
 
-/* Runs of tiles, so many that every unit has work; of a single one the kernel itself makes dw, if it is stored as dy is. */
-static int64_t choose_runs(const clef__lowering *lw, int64_t pairs, int64_t blocks, int64_t *per_run) {
-    *per_run = clef__ceil_div(blocks, clef__smaller(clef__ceil_div(items_of(lw), pairs), blocks));
-    return clef__ceil_div(blocks, *per_run);
+/* How the gradient by the filters is partitioned: pairs of RUN channels and RUN filters, and for each of them runs of blocks of tiles, so
+   many that every unit has work.  Of a single run the kernel itself makes dw, if it is stored as dy is. */
+typedef struct partition {
+    int64_t pairs, blocks, per_run, runs;
+    bool whole;
+} partition;
+
+static partition partition_of(const clef__lowering *lw, int64_t tile) {
+    const clef__node *node = clef__lower_node(lw);
+    clef_shape x = node->input[0]->shape, dy = node->input[1]->shape;
+    partition p = {.pairs = clef__ceil_div(x.dim[1], RUN) * clef__ceil_div(dy.dim[1], RUN),
+                   .blocks = clef__ceil_div(tiles_of(tile, dy.dim[0], dy.dim[2], dy.dim[3]), SUM_TILES)};
+    p.per_run = clef__ceil_div(p.blocks, clef__smaller(clef__ceil_div(items_of(lw), p.pairs), p.blocks));
+    p.runs = clef__ceil_div(p.blocks, p.per_run);
+    p.whole = p.runs == 1 && node->out->dtype == node->input[1]->dtype;
+    return p;
 }
 
 static void lower_weight(const clef__lowering *lw, int64_t tile) {
@@ -187,24 +199,22 @@ static void lower_weight(const clef__lowering *lw, int64_t tile) {
     clef__image x = clef__image_in(lw, 0);
     clef__image dy = clef__image_in(lw, 1);
     clef__operand dw = clef__lower_out(lw, clef__filters_last);
-    int64_t pairs = clef__ceil_div(x.c, RUN) * clef__ceil_div(dy.c, RUN), per_run,
-            blocks = clef__ceil_div(tiles_of(tile, dy.n, dy.h, dy.w), SUM_TILES), runs = choose_runs(lw, pairs, blocks, &per_run);
-    int64_t units = pairs * runs, per_item = clef__ceil_div(units, items_of(lw)), items = clef__ceil_div(units, per_item);
-    bool whole = runs == 1 && dw.dtype == dy.data.dtype;
-    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(whole ? items : units, places_of(tile), RUN, RUN));
+    partition p = partition_of(lw, tile);
+    int64_t units = p.pairs * p.runs, per_item = clef__ceil_div(units, items_of(lw)), items = clef__ceil_div(units, per_item);
+    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(p.whole ? items : units, places_of(tile), RUN, RUN));
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 2 * places_of(tile), SUM_TILES, RUN));
     begin_winograd(lw, "weight", tile, clef__lower_profile(lw)->tile_m < 8 ? 4 : 8, x.data.dtype, dy.data.dtype);
     /* clang-format off */
     weight_args args = {
         .x = x.data, .y = dy.data, .sums = sums, .w = dw, .scratch = scratch, .geometry = geometry_of(tile, &x, &dy, a->before),
-        .height = SUM_TILES, .blocks = blocks, .per_run = per_run, .whole = whole, .units = units, .per_item = per_item,
+        .height = SUM_TILES, .blocks = p.blocks, .per_run = p.per_run, .whole = p.whole, .units = units, .per_item = per_item,
     };
     /* clang-format on */
     pass_weight(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
-    if (whole) return;
+    if (p.whole) return;
     begin_winograd(lw, "finish", tile, clef__lower_profile(lw)->tile_m, CLEF_F32, dw.dtype);
-    pass_finish(lw, &(finish_args){.sums = sums, .w = dw, .channels = x.c, .filters = dy.c, .runs = runs});
+    pass_finish(lw, &(finish_args){.sums = sums, .w = dw, .channels = x.c, .filters = dy.c, .runs = p.runs});
     clef__launch_end(lw, (size_t[]){(size_t)(dy.c / lanes_of(lw)), (size_t)x.c, 1}, (size_t[]){1, 1, 1});
 }
 
@@ -229,17 +239,15 @@ static double cost(const clef__lowering *lw, int64_t tile) {
 static double weight_cost(const clef__lowering *lw, int64_t tile) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape, dy = node->input[1]->shape;
-    double c = (double)clef__ceil_div(x.dim[1], RUN), o = (double)clef__ceil_div(dy.dim[1], RUN);
-    double blocks = ceil((double)tiles_of(tile, dy.dim[0], dy.dim[2], dy.dim[3]) / SUM_TILES), tiles = blocks * SUM_TILES;
+    partition p = partition_of(lw, tile);
     clef__winograd_counts n = clef__count_winograd(tile);
-    double runs = fmax(fmin((double)items_of(lw) / (c * o), blocks), 1);
-    bool whole = runs == 1 && node->out->dtype == node->input[1]->dtype;
-    double sums = sizeof(float) * c * o * RUN * RUN * ((whole ? 0 : runs * n.places) + 9);
-    clef__work work = {.flops = tiles * c * o * (2 * n.places * RUN * RUN + (n.image + n.result) * RUN * TRANSFORMS),
+    double pairs = (double)p.pairs, blocks = (double)p.blocks;
+    double sums = sizeof(float) * pairs * RUN * RUN * ((p.whole ? 0 : (double)p.runs * n.places) + 9);
+    clef__work work = {.flops = blocks * SUM_TILES * pairs * (2 * n.places * RUN * RUN + (n.image + n.result) * RUN * TRANSFORMS),
                        .efficiency = tile == 2 ? WEIGHT_EFFICIENCY : LARGE_WEIGHT_EFFICIENCY,
-                       .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)) + (whole ? sums : 0),
-                       .groups = c * o * blocks};
-    return clef__launch_seconds(lw, &work) + (whole ? 0 : clef__launch_seconds(lw, &(clef__work){.bytes = sums}));
+                       .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)) + (p.whole ? sums : 0),
+                       .groups = pairs * blocks};
+    return clef__launch_seconds(lw, &work) + (p.whole ? 0 : clef__launch_seconds(lw, &(clef__work){.bytes = sums}));
 }
 
 /* ---- rows ---- */
