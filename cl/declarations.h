@@ -107,7 +107,7 @@ EACH(TO_SATURATED, long, double)
 #endif
 
 /* ---- memory ----
-   Made here, as one load or store each: pocl's store comes in parts, which take its compiler long to join. */
+   Stores are made here, one for each vector: pocl's comes in parts, which take its compiler long to join. */
 #define MADE_HERE static inline __attribute__((overloadable, always_inline))
 #define LOOSE_VECTOR(n, t, x) typedef t##n t##n##_anywhere __attribute__((aligned(sizeof(t))));
 #define IN_SPACE(n, t, space)                                                                    \

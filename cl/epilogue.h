@@ -44,8 +44,8 @@ DEFINE_EPILOGUE(RESULT, W)
 #endif
 
 /* The same for `count` results that were just written, from `to` on. */
-__attribute__((unused)) BY_ITSELF static void epilogue_row(__global MEMORY(RESULT) *to, __global const MEMORY(RESULT) *extra, long stride, int count,
-                                   COMPUTE(RESULT) scale, int ops) {
+__attribute__((unused)) BY_ITSELF static void epilogue_row(__global MEMORY(RESULT) *to, __global const MEMORY(RESULT) *extra,
+                                                           long stride, int count, COMPUTE(RESULT) scale, int ops) {
     int j = 0;
     PLAIN_LOOP
     for (; stride == 1 && j + W <= count; j += W) STORE(RESULT, W, to, j, EPILOGUE(W, LOAD(RESULT, W, to, j), extra, j));

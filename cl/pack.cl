@@ -61,7 +61,7 @@ BY_ITSELF static int pack_turned(__global const MEMORY(IN) *row, long sn, __glob
 
 /* Any strides, and panels with fewer than width columns; in blocks of 16, so that both sides stay in the cache. */
 BY_ITSELF static void pack_any(__global const MEMORY(IN) *row, long step, long sn, __global MEMORY(OUT) *to, int run, int width,
-                     int lanes) {
+                               int lanes) {
     PLAIN_LOOP
     for (int i = 0; i < run; i += 16) {
         PLAIN_LOOP

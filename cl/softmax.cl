@@ -7,7 +7,7 @@
    Columns that a team shares: softmax_teams.cl.
    A unit of work is a row, or `block` columns; a work-item, or a team for rows (lanes.h), takes `per` units.
    Knobs: DT: f32 f16 bf16 f64.  AT: f32 or f64, in which DT is computed.  LOG: 1 for the logarithm.  TT: u8 i32 i64, of
-   classes: cross-entropy's kernels alone, which the others do not keep waiting for a compiler; without it those of softmax.
+   classes, for cross-entropy's kernels; without it those of softmax are compiled.
    STRIP: the widest block, or 0 where a block is a vector, whose numbers stay in registers.  PAST: long columns' results are whole
    vectors of what they are computed in, and more than any cache holds.  TEAM: lanes.h.
    Checked with: TT=i64; TT=u8 W=1 TEAM=64; TT=i32 W=1 TEAM=64 HELD=4; LOG=1; STRIP=0; PAST=1; LOG=1 STRIP=0 PAST=1; W=1 TEAM=64; LOG=1 W=1 TEAM=256 SUBGROUP=32;
