@@ -4,12 +4,13 @@
    (lanes.h), takes `per` units.  Sums go through blocks of partial sums, so the error grows with far less than n.
    And where the largest or smallest of each row or column lies.
    DT: what lies in x.  AT: f32 f64 i32 i64 (what is joined).  OT: what lies in y, computed in AT.
-   OP: SUM, PRODUCT, LARGEST, SMALLEST.  STRIP: the widest strip, or 0 where one is a vector.  PLACE_IN: int,
-   or long where lines are too many for it.
+   OP: SUM, PRODUCT, LARGEST, SMALLEST.  STRIP: the widest strip, or 0 where one is a vector.  PLACE_IN: places are wanted, not
+   what is joined; int, or long where lines are too many for it.
 
    What is joined may be computed where it is read: then text in front of this file (plan/lower/codegen.c) says which INPUTS there are and
    how an element's VALUE comes from them.
-   Checked with: STRIP=0; W=1 STRIP=0; W=1 TEAM=64 STRIP=0; OP=LARGEST PLACE_IN=long; OP=SMALLEST W=1 TEAM=64 STRIP=0. */
+   Checked with: STRIP=0; W=1 STRIP=0; W=1 TEAM=64 STRIP=0; OP=LARGEST PLACE_IN=long; OP=LARGEST PLACE_IN=int;
+   OP=SMALLEST PLACE_IN=int W=1 TEAM=64 STRIP=0. */
 #ifndef DT
 #define DT f32
 #endif
@@ -37,10 +38,8 @@
 #define V VEC(A, W)
 #include "lanes.h"
 #ifdef VALUE /* computed where it is read */
-#define IN_MEMORY 0
 #define AT_ONCE 4
 #else
-#define IN_MEMORY 1
 #define AT_ONCE 8
 #define INPUTS __global const MEMORY(DT) *x, long x_at
 #define PASSED x, x_at
@@ -110,6 +109,7 @@ static A join_row(INPUTS, long p, long n) {
     return r;
 }
 
+#ifndef PLACE_IN
 ROWS_KERNEL(reduce_rows, REDUCE_ROWS_ARGS) {
     UNPACK(REDUCE_ROWS_ARGS)
     TEAM_CELLS
@@ -239,7 +239,7 @@ ROWS_KERNEL(reduce_columns, REDUCE_COLUMNS_ARGS) {
     }
 }
 
-#if IN_MEMORY
+#else
 /* ---- where the largest or smallest lies: the first of them; the first NaN counts as best ---- */
 
 #define IS_NAN(x) LIMIT(NAN_, A)(x)
@@ -291,15 +291,10 @@ ROWS_KERNEL(arg_rows, ARG_ROWS_ARGS) {
     }
 }
 
-/* Columns go down line by line; a place is an int unless lines are more. */
-#ifndef PLACE_IN
-#define PLACE_IN int
-#endif
+/* Columns go down line by line. */
 #define PLACES(lanes) VEC(PLACE_IN, lanes)
 #define IS_LARGEST(v, best) ((v) > (best))
 #define IS_SMALLEST(v, best) ((v) < (best))
-#define IS_SUM(v, best) 0
-#define IS_PRODUCT(v, best) 0
 #define IS_BETTER(v, best) (CAT(IS_, OP)(v, best) | (IS_NAN(v) & ((best) == (best))))
 #define LOOK_AT(lanes, best, at, v, i)                                                           \
     PLACES(lanes) better = CONVERT(PLACE_IN, lanes)(IS_BETTER(v, best));                         \

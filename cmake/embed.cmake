@@ -1,6 +1,6 @@
 # cmake -DFROM=<cl/> -DTO=<file.c> -P embed.cmake
 #
-# Writes the device code as C byte arrays (string literals have length limits), one entry per .cl and .h file of FROM.
+# Writes the device code as C byte arrays (string literals have length limits), one entry per .cl and .h file of FROM, with its SHA-256.
 # Lines `#include "x"` are replaced by the file: a .h once per entry, a .def, .args or .inc (read through macros) each time.
 cmake_minimum_required(VERSION 3.22)
 
@@ -49,25 +49,26 @@ foreach(file IN LISTS files)
   string(REGEX REPLACE "^\n+" "" text "${text}")
   file(WRITE ${TO}.tmp "${text}")
   file(READ ${TO}.tmp hex HEX)
+  file(SHA256 ${TO}.tmp digest)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
   string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes
     "${bytes}")
   string(APPEND arrays "static const unsigned char text_${count}[] = { /* ${file} */\n${bytes}0};\n")
-  string(APPEND rows "    {\"${file}\", (const char *)text_${count}},\n")
+  string(APPEND rows "    {\"${file}\", (const char *)text_${count},\n     \"${digest}\"},\n")
   math(EXPR count "${count} + 1")
 endforeach()
 file(REMOVE ${TO}.tmp)
 file(WRITE ${TO} "/* The device code of cl/, made by cmake/embed.cmake. */
 struct clef__embedded_file {
     const char *name;
-    const char *text;
+    const char *text, *digest;
 };
 extern const struct clef__embedded_file clef__embedded_files[];
 extern const int clef__embedded_count;
 
 ${arrays}
 const struct clef__embedded_file clef__embedded_files[] = {
-${rows}    {0, 0}, /* not counted */
+${rows}    {0, 0, 0}, /* not counted */
 };
 const int clef__embedded_count = ${count};
 ")

@@ -234,7 +234,7 @@ static void lower_arg_columns(const clef__lowering *lw, const char *token, clef_
     clef__launch_lanes(lw, "reduce.cl", "arg_columns", x.dtype, axes.inner);
     define_strip(lw);
     define_join(lw, token, joined, x.dtype);
-    if (axes.n > INT32_MAX) clef__launch_define(lw, "PLACE_IN", "%s", "long");
+    clef__launch_define(lw, "PLACE_IN", "%s", axes.n > INT32_MAX ? "long" : "int");
     int64_t strip = place_strip(lw, axes, clef__lower_lanes(lw, axes.inner));
     clef__units units =
         clef__lower_units(lw, axes.outer * clef__ceil_div(axes.inner, strip), axes.n * clef__smaller(strip, axes.inner));
@@ -248,6 +248,7 @@ static void lower_arg_rows(const clef__lowering *lw, const char *token, clef_dty
     clef__launch_rows(lw, "reduce.cl", "arg_rows", x.dtype, axes.n);
     define_strip(lw);
     define_join(lw, token, joined, x.dtype);
+    clef__launch_define(lw, "PLACE_IN", "int");
     clef__units units = clef__lower_rows(lw, axes.outer, axes.n, axes.n);
     arg_rows_args args = {.x = x, .y = y, .n = axes.n, .units = units};
     pass_arg_rows(lw, &args);

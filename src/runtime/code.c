@@ -13,22 +13,31 @@
 
 struct clef__embedded_file {
     const char *name;
-    const char *text;
+    const char *text, *digest;
 };
 extern const struct clef__embedded_file clef__embedded_files[];
 extern const int clef__embedded_count;
 
 const char *(*clef__embedded_hook)(const char *file, const char *text);
 
-const char *clef__embedded(const char *file) {
-    for (int i = 0; i < clef__embedded_count; i++) {
-        const char *text = clef__embedded_files[i].text;
-        if (strcmp(clef__embedded_files[i].name, file) == 0) return clef__embedded_hook ? clef__embedded_hook(file, text) : text;
-    }
+static const struct clef__embedded_file *embedded(const char *file) {
+    for (int i = 0; i < clef__embedded_count; i++)
+        if (strcmp(clef__embedded_files[i].name, file) == 0) return &clef__embedded_files[i];
     return NULL;
 }
 
-const char *clef__embedded_at(int n) { return n < clef__embedded_count ? clef__embedded(clef__embedded_files[n].name) : NULL; }
+const char *clef__embedded(const char *file) {
+    const struct clef__embedded_file *f = embedded(file);
+    if (!f) return NULL;
+    return clef__embedded_hook ? clef__embedded_hook(file, f->text) : f->text;
+}
+
+const char *clef__embedded_digest(const char *file) {
+    const struct clef__embedded_file *f = embedded(file);
+    return f ? f->digest : NULL;
+}
+
+const char *clef__embedded_digest_at(int n) { return n < clef__embedded_count ? clef__embedded_files[n].digest : NULL; }
 
 /* ---- the table ---- */
 

@@ -9,10 +9,10 @@
 #include "runtime/runtime_internal.h"
 #include <sys/mman.h>
 
-enum { LARGE_PAGE = CLEF__LARGE_PAGE, LINE = 64 };
+enum { LARGE_PAGE = CLEF__LARGE_PAGE };
 
 #if defined(MADV_HUGEPAGE) && defined(MAP_ANONYMOUS)
-/* Stands behind a buffer's last byte, in the same mapping. */
+/* Stands behind a buffer's last page, in the same mapping. */
 typedef struct mapping {
     void *begin;
     size_t bytes;
@@ -26,13 +26,13 @@ static void CL_CALLBACK let_go(cl_mem memory, void *user) {
 
 cl_mem clef__pages_buffer(clef__device *device, size_t size) {
     if (size > SIZE_MAX / 2) return NULL;
-    size_t used = (size + LINE - 1) / LINE * LINE, bytes = used + sizeof(mapping) + LARGE_PAGE;
+    size_t whole = (size + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE, bytes = LARGE_PAGE + whole + sizeof(mapping);
     unsigned char *begin = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) return NULL;
     unsigned char *first = begin + (LARGE_PAGE - (uintptr_t)begin % LARGE_PAGE) % LARGE_PAGE;
-    mapping *behind = (mapping *)(void *)(first + used);
+    mapping *behind = (mapping *)(void *)(first + whole);
     cl_int code = CL_SUCCESS;
-    madvise(first, used, MADV_HUGEPAGE); /* where it is refused, pages are small */
+    madvise(first, whole, MADV_HUGEPAGE); /* the rest in a large one, too; where it is refused, pages are small */
     cl_mem memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, size, first, &code);
     *behind = (mapping){begin, bytes};
     if (memory && clSetMemObjectDestructorCallback(memory, let_go, behind) == CL_SUCCESS) return memory;

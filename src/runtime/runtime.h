@@ -304,8 +304,9 @@ void clef__ahead_limit(clef__device *device);
 const char *clef__embedded(const char *file);
 /* NULL but in the test that breaks kernels on purpose: gives the text to use instead; set before any context opens. */
 extern const char *(*clef__embedded_hook)(const char *file, const char *text);
-/* The n-th of them, from 0; NULL after the last. */
-const char *clef__embedded_at(int n);
+/* SHA-256 of the text that the build put into the library: of a file, and of the n-th, from 0; NULL where there is none. */
+const char *clef__embedded_digest(const char *file);
+const char *clef__embedded_digest_at(int n);
 /* Tells clef_on_compile's callback. */
 void clef__report_compile(clef_context *ctx, int done, int total);
 /* Counters that upper rooms raise. */

@@ -29,13 +29,13 @@ void clef__families_free(clef__own_family *first) {
 }
 
 static void hash_files(clef__sha256 *s, const char *files) {
-    for (int i = 0; !files && clef__embedded_at(i); i++) clef__sha256_add_text(s, clef__embedded_at(i));
+    for (int i = 0; !files && clef__embedded_digest_at(i); i++) clef__sha256_add_text(s, clef__embedded_digest_at(i));
     while (files && *files) {
         char name[64];
         size_t n = strcspn(files, " ");
         snprintf(name, sizeof name, "%.*s", (int)n, files);
-        const char *text = clef__embedded(name);
-        clef__sha256_add_text(s, text ? text : "");
+        const char *digest = clef__embedded_digest(name);
+        clef__sha256_add_text(s, digest ? digest : "");
         files += n + (files[n] == ' ');
     }
 }
