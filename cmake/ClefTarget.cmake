@@ -135,8 +135,9 @@ set(clef_test_timeout 2400)
 set(clef_compile_fast POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable)
 
 # Tests keep out of the user's cache, and without one: pocl's compiler would make twice as many kernels as run for what is kept, and
-# it has a cache of its own.  Those that are about Clef's cache ask for one.  Criterion names the cases that it skips, which check.sh collects.
-set(clef_test_environment CLEF_CACHE=0 "CLEF_CACHE_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-cache" CRITERION_VERBOSITY_LEVEL=1)
+# it has a cache of its own.  Those that are about Clef's cache ask for one.  None starts a second process that compiles, as others use the
+# cores.  Criterion names the cases that it skips, which check.sh collects.
+set(clef_test_environment CLEF_CACHE=0 CLEF_HELPER=0 "CLEF_CACHE_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-cache" CRITERION_VERBOSITY_LEVEL=1)
 if(CLEF_SANITIZE)
   # TSan takes what stands before a library's thread-local block for a header of an old glibc's wherever the address ends in 0x010.  Garbage
   # there is a range that it cannot map, and the process dies.  These blocks come from malloc now, which TSan watches anyway.

@@ -109,6 +109,7 @@ bool clef__close(clef_context *ctx) {
     if (!ctx) return true;
     for (int i = 0; i < ctx->n_devices; i++) /* first: pocl takes long to release a kernel that is still queued */
         if (ctx->device[i]->compute && clef__alive(ctx->device[i])) clef__finish(ctx->device[i]);
+    clef__help_end(ctx);
     bool rests = clef__porter_rests(ctx); /* a visit that nothing waits for still reads what its room holds */
     for (int r = CLEF__ROOMS - 1; r >= 0; r--)
         if (ctx->room[r].closer && (rests || r > CLEF__ROOM_GROUP)) ctx->room[r].closer(ctx, ctx->room[r].state);

@@ -3,62 +3,26 @@
    The child answers through a pipe, so that it does not matter what the program does with SIGCHLD.  Verdicts on a driver are cached
    on disk, a hang's too.  That no child could be started, or that it found no device, is no verdict: it may be otherwise next time. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* dladdr, pipe2 */
+#define _GNU_SOURCE /* pipe2 */
 #endif
 #include "runtime/probe.h"
+#include "runtime/child.h"
 #include "runtime/sha256.h"
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
-enum { ANSWERS = 3 }; /* the child's file descriptor for answers */
 /* What it says, and for how many seconds it may be silent before; the last line counts when the child ends, as soon. */
 static const struct {
     const char *line;
     double limit;
 } answers[] = {{"listed\n", 5}, {"ready\n", 5}, {"half\n", 2}, {"right\n", 2}};
 enum { STAGES = sizeof answers / sizeof answers[0] };
-
-/* ---- where clef-probe is ---- */
-/* Beside the library, as after a build, or where it is installed from there; a program that holds the static library is asked in the
-   library's place. */
-static bool beside_library(char path[PATH_MAX]) {
-    static const char here[] = "";
-    static const char *const places[] = {"clef-probe", CLEF_PROBE_FROM_LIBRARY};
-    char own[PATH_MAX];
-    Dl_info info;
-    bool known = dladdr(here, &info) != 0 && info.dli_fname && info.dli_fname[0] == '/';
-    if (!realpath(known ? info.dli_fname : "/proc/self/exe", own)) return false;
-    int folder = (int)(strrchr(own, '/') - own);
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
-        if (snprintf(path, PATH_MAX, "%.*s/%s", folder, own, places[i]) < PATH_MAX && access(path, X_OK) == 0) return true;
-    return false;
-}
-
-/* A program with more rights than its user starts nothing. */
-static bool allowed(void) {
-    const char *wanted = clef__env("CLEF_PROBE");
-    return !clef__privileged() && (!wanted || (*wanted && strcmp(wanted, "0") != 0));
-}
-
-static bool executable(char path[PATH_MAX]) {
-    const char *wanted = clef__env("CLEF_PROBE");
-    if (wanted) return snprintf(path, PATH_MAX, "%s", wanted) < PATH_MAX;
-    if (beside_library(path)) return true;
-    snprintf(path, PATH_MAX, "%s", CLEF_PROBE_INSTALLED);
-    return access(path, X_OK) == 0;
-}
 
 /* ---- the child ---- */
 static bool new_pipe(int ends[2]) {
@@ -69,43 +33,6 @@ static bool new_pipe(int ends[2]) {
     for (int i = 0; i < 2; i++) fcntl(ends[i], F_SETFD, FD_CLOEXEC);
     return true;
 #endif
-}
-
-/* The pipe first: it may have the number of a standard stream that the program closed. */
-static bool set_files(posix_spawn_file_actions_t *files, int answers_to) {
-    bool good = posix_spawn_file_actions_adddup2(files, answers_to, ANSWERS) == 0;
-    for (int fd = 0; fd < ANSWERS; fd++)
-        good = good && posix_spawn_file_actions_addopen(files, fd, "/dev/null", fd ? O_WRONLY : O_RDONLY, 0) == 0;
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
-    good = good && posix_spawn_file_actions_addclosefrom_np(files, ANSWERS + 1) == 0;
-#endif
-    return good;
-}
-
-/* Signals as they are when a program starts, whatever this thread blocks and this program ignores. */
-static bool set_signals(posix_spawnattr_t *attributes) {
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigemptyset(&usual);
-    sigaddset(&usual, SIGALRM);
-    sigaddset(&usual, SIGCHLD);
-    sigaddset(&usual, SIGPIPE);
-    return posix_spawnattr_setsigmask(attributes, &none) == 0 && posix_spawnattr_setsigdefault(attributes, &usual) == 0 &&
-           posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF) == 0;
-}
-
-static bool start(char *const *arguments, int answers_to, pid_t *child) {
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    if (posix_spawn_file_actions_init(&files) != 0) return false;
-    bool good = posix_spawnattr_init(&attributes) == 0;
-    if (good) {
-        good = set_files(&files, answers_to) && set_signals(&attributes) &&
-               posix_spawn(child, arguments[0], &files, &attributes, arguments, environ) == 0;
-        posix_spawnattr_destroy(&attributes);
-    }
-    posix_spawn_file_actions_destroy(&files);
-    return good;
 }
 
 /* How many of the answers are at the beginning of a text; not all of them where there is more. */
@@ -137,24 +64,16 @@ static int hear(int answers_from) {
     }
 }
 
-/* It has answered and ends, or it hangs.  Where the program ignores SIGCHLD, or reaps all children itself, it may be gone already,
-   and its number may be another's. */
-static void end_child(pid_t child) {
-    if (waitpid(child, NULL, WNOHANG) != 0) return;
-    kill(child, SIGKILL);
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;
-}
-
 /* Unknown where there is no child, or it did not find the devices: that is no fault of the driver's. */
 static clef_verdict ask_child(char *const *arguments) {
     int ends[2], stages = 0;
     pid_t child;
     if (!new_pipe(ends)) return CLEF_VERDICT_UNKNOWN;
-    bool started = start(arguments, ends[1], &child);
+    bool started = clef__child_start(arguments, ends[1], &child);
     close(ends[1]);
     if (started) stages = hear(ends[0]);
     close(ends[0]);
-    if (started) end_child(child);
+    if (started) clef__child_end(child);
     return stages == STAGES ? CLEF_VERDICT_YES : stages > 0 ? CLEF_VERDICT_NO : CLEF_VERDICT_UNKNOWN;
 }
 
@@ -242,7 +161,7 @@ static clef_verdict ask_driver(clef_context *ctx, const question *q) {
         arguments[3 + i] = device[i];
     }
     double begin = clef__now();
-    clef_verdict verdict = executable(path) ? ask_child(arguments) : CLEF_VERDICT_UNKNOWN;
+    clef_verdict verdict = clef__child_program(path) ? ask_child(arguments) : CLEF_VERDICT_UNKNOWN;
     clef__log_line(ctx, CLEF_LOG_INFO, "probe: %s of %s%s%s: %s (%.1f s)", q->name, q->device[0]->info.name,
                    q->n > 1 ? " and " : "", q->n > 1 ? q->device[1]->info.name : "", said[verdict], clef__now() - begin);
     return verdict;
@@ -251,7 +170,7 @@ static clef_verdict ask_driver(clef_context *ctx, const question *q) {
 static clef_verdict answer(clef_context *ctx, const question *q, bool ask) {
     uint8_t key[32];
     clef_verdict verdict;
-    if (!clef__all_alive(ctx) || !allowed()) return CLEF_VERDICT_UNKNOWN;
+    if (!clef__all_alive(ctx) || !clef__child_allowed()) return CLEF_VERDICT_UNKNOWN;
     key_of(q, key);
     if (recall(key, &verdict)) return verdict;
     verdict = load(ctx, key);

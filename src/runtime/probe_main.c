@@ -1,7 +1,9 @@
-/* probe_main.c — clef-probe: asks an OpenCL driver what some drivers answer by a hang, a crash or wrong numbers.
+/* probe_main.c — clef-probe: asks an OpenCL driver what some drivers answer by a hang, a crash or wrong numbers; and compiles in the place
+   of another process.
 
        clef-probe events PLATFORM DEVICE [DEVICE]    Do events order the work of several queues in one context?
        clef-probe user_events PLATFORM DEVICE        Does work wait for user events, and go on when they are complete, mapped memory too?
+       clef-probe compile PLATFORM DEVICE            Compiles what file descriptor 3 lists, the last program first (helper.c).
 
    PLATFORM is the name of the devices' platform.  DEVICE is a number in the list of all devices (device.c lists them in the same
    order), or NUMBER:UNITS for a sub-device of so many compute units.
@@ -21,7 +23,7 @@
 
 enum { MAX_PLATFORMS = 32, MAX_FOUND = 64 }; /* as in device.c */
 enum { ROUNDS = 50, COUNT = 1 << 14, BYTES = COUNT * (int)sizeof(cl_uint) };
-enum { ANSWERS = 3, LONGEST = 20 }; /* seconds, for whoever starts it by hand */
+enum { ANSWERS = 3, LIST = 3, LONGEST = 20 }; /* seconds, for whoever starts it by hand */
 
 /* A kernel, as kernels and copies run on different engines of a device; whoever mixes up an order gets other numbers. */
 static const char source[] = "__kernel void advance(__global uint *x, uint factor, uint add) {\n"
@@ -348,7 +350,120 @@ static void ask_user_events(cl_device_id id) {
     }
 }
 
+/* ---- compiling ---- */
+enum { MOST_PROGRAMS = 4096, MOST_BYTES = 65536, NAME = 256, MEMORY = 256 << 20, PATIENCE = 600 }; /* PATIENCE: seconds */
+typedef struct compiling {
+    cl_context context;
+    cl_device_id id;
+    cl_command_queue queue;
+    cl_mem memory;
+} compiling;
+
+/* All of the file, with a zero byte behind it. */
+static char *read_list(void) {
+    off_t bytes = lseek(LIST, 0, SEEK_END), at = 0;
+    char *text = bytes > 0 ? malloc((size_t)bytes + 1) : NULL;
+    require(text && lseek(LIST, 0, SEEK_SET) == 0);
+    for (ssize_t got = 1; at < bytes && got > 0; at += got) require((got = read(LIST, text + at, (size_t)(bytes - at))) > 0);
+    text[bytes] = 0;
+    return text;
+}
+
+static size_t next_number(char **at) { return strtoull(*at, at, 10); }
+
+/* A line "program BYTES BYTES\n", of the source and of the options, which follow; behind them the lines of kernels. */
+typedef struct listed {
+    char *text, *kernels;
+    size_t text_bytes, option_bytes;
+} listed;
+
+static listed read_program(char *line) {
+    char *at = line + strlen("program");
+    listed p;
+    p.text_bytes = next_number(&at);
+    p.option_bytes = next_number(&at);
+    p.text = at + 1;
+    p.kernels = p.text + p.text_bytes + p.option_bytes;
+    return p;
+}
+
+static bool begins(const char *line, const char *word) { return strncmp(line, word, strlen(word)) == 0; }
+static char *next_line(char *line) { return strchr(line, '\n') + 1; }
+static bool is_argument(const char *line) { return begins(line, "memory\n") || begins(line, "number "); }
+
+/* Where each program begins; how many. */
+static int list_programs(char *text, char **program) {
+    int n = 0;
+    while (begins(text, "program ") && n < MOST_PROGRAMS) {
+        program[n++] = text;
+        for (text = read_program(text).kernels; begins(text, "kernel ") || is_argument(text);) text = next_line(text);
+    }
+    return n;
+}
+
+static unsigned char half_byte(char c) { return (unsigned char)(c <= '9' ? c - '0' : c - 'a' + 10); }
+
+static cl_int set_number(cl_kernel kernel, cl_uint i, const char *digits) {
+    static unsigned char number[MOST_BYTES];
+    size_t n = 0;
+    for (; *digits != '\n' && n < sizeof number; digits += 2)
+        number[n++] = (unsigned char)(half_byte(digits[0]) << 4 | half_byte(digits[1]));
+    return clSetKernelArg(kernel, i, n, number);
+}
+
+/* A line "kernel NAME SIZE SIZE SIZE", of a work-group, which is launched.  What it touches finds room in `memory`.  Kernels that a driver
+   refuses are left out.  Programs and kernels are kept to the end: to release them is dear, and no part of the task. */
+static void run_kernel(const compiling *c, cl_program program, char *line) {
+    char name[NAME];
+    size_t group[3], length = strcspn(line += strlen("kernel "), " ");
+    cl_int code;
+    if (length >= sizeof name) return;
+    memcpy(name, line, length);
+    name[length] = 0;
+    cl_kernel kernel = clCreateKernel(program, name, &code);
+    char *at = line + length;
+    for (int i = 0; i < 3; i++) group[i] = next_number(&at);
+    at++;
+    for (cl_uint i = 0; is_argument(at) && code == CL_SUCCESS; i++, at = next_line(at))
+        code = *at == 'm' ? clSetKernelArg(kernel, i, sizeof c->memory, &c->memory) : set_number(kernel, i, at + strlen("number "));
+    if (code == CL_SUCCESS) code = clEnqueueNDRangeKernel(c->queue, kernel, 3, NULL, group, group, 0, NULL, NULL);
+    if (code == CL_SUCCESS) check(clFinish(c->queue));
+}
+
+static void compile_program(const compiling *c, char *line) {
+    listed p = read_program(line);
+    const char *text = p.text;
+    char *options = malloc(p.option_bytes + 1);
+    cl_int code;
+    require(options);
+    memcpy(options, p.text + p.text_bytes, p.option_bytes);
+    options[p.option_bytes] = 0;
+    cl_program program = clCreateProgramWithSource(c->context, 1, &text, &p.text_bytes, &code);
+    check(code);
+    if (clBuildProgram(program, 1, &c->id, options, NULL, NULL) == CL_SUCCESS)
+        for (char *at = p.kernels; begins(at, "kernel ") || is_argument(at); at = next_line(at))
+            if (*at == 'k') run_kernel(c, program, at);
+    free(options);
+}
+
+static void compile_all(cl_device_id id) {
+    static char *program[MOST_PROGRAMS];
+    compiling c = {.context = open_context(&id, 1), .id = id};
+    cl_int code;
+    alarm(PATIENCE);
+    c.queue = clCreateCommandQueue(c.context, id, 0, &code);
+    check(code);
+    c.memory = clCreateBuffer(c.context, CL_MEM_READ_WRITE, MEMORY, NULL, &code);
+    check(code);
+    for (int i = list_programs(read_list(), program) - 1; i >= 0; i--) compile_program(&c, program[i]);
+}
+
 int main(int argc, char **argv) {
+    if (argc == 4 && strcmp(argv[1], "compile") == 0) {
+        fcntl(LIST, F_SETFD, FD_CLOEXEC);
+        compile_all(find(argv[2], strtol(argv[3], NULL, 10)));
+        _exit(0);
+    }
     bool events = argc > 3 && strcmp(argv[1], "events") == 0, user_events = argc == 4 && strcmp(argv[1], "user_events") == 0;
     cl_device_id ids[2];
     alarm(LONGEST);

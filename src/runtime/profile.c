@@ -68,8 +68,8 @@ clef__driver clef__driver_of(const clef_device_info *info) {
         const char *platform, *type;
         clef__driver driver;
     } drivers[] = {
-#define DRIVER(platform, type, caches, large_pages, gathers, queues, chains, declares) \
-    {platform, type, {caches, large_pages, gathers, queues, chains, declares}},
+#define DRIVER(platform, type, caches, large_pages, gathers, queues, chains, in_turn, declares) \
+    {platform, type, {caches, large_pages, gathers, queues, chains, in_turn, declares}},
 #include "drivers.def"
 #undef DRIVER
     };

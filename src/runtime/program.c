@@ -209,11 +209,15 @@ static void save(clef__device *device, clef__program *entry) {
     clef__free(binary);
 }
 
+static const double COMPILED = 30e-3; /* a driver that finds a program where it keeps such takes fewer seconds */
+
 static bool from_source(build *b) {
     clef_context *ctx = b->device->ctx;
+    double begin = clef__now();
     cl_program program = clCreateProgramWithSource(b->device->context, 1, &b->source, NULL, &b->code);
     if (!program) return false;
     bool built = compile(b, program);
+    if (clef__now() - begin > COMPILED) atomic_store(&b->device->programs->slow, true);
     if (built) {
         pthread_mutex_lock(&ctx->lock);
         ctx->counters.kernels_built++;
@@ -378,14 +382,14 @@ static void settle(clef__device *device, clef__program *entry, clef__program_sta
     pthread_mutex_unlock(&programs->lock);
 }
 
-static char *all_options(const clef__device *device, const char *options) {
+char *clef__program_options(const clef__device *device, const char *options) {
     return clef__asprintf("%s %s", device->options, options ? options : "");
 }
 
 /* Ready and held, or NULL with the reason in *why, whose log is the caller's. */
 static clef__program *get_program(clef__device *device, const char *source, const char *options, const char *name,
                                   clef__build_failure *why) {
-    char *all = all_options(device, options);
+    char *all = clef__program_options(device, options);
     uint8_t key[32];
     bool mine = false, built = true;
     clef__program *entry = NULL;
@@ -425,7 +429,7 @@ clef__program *clef__program_quietly(clef__device *device, const char *source, c
 /* ---- parts of joined programs (code.c) ---- */
 
 bool clef__program_key(clef__device *device, const char *source, const char *options, uint8_t key[32]) {
-    char *all = all_options(device, options);
+    char *all = clef__program_options(device, options);
     if (all) clef__cache_key(&device->info, source, all, key);
     clef__free(all);
     return all != NULL;

@@ -300,6 +300,17 @@ clef_status clef__finish(clef__device *device);
 /* A command more was queued; and between plans, when all that others may wait for is on its way: waits while too many are under way. */
 void clef__ahead_count(clef__device *device);
 void clef__ahead_limit(clef__device *device);
+/* helper.c: a process that compiles programs beside this one, for a driver that compiles one thing at a time.  May it pay on this
+   device?  Where the driver found all so far where it keeps what it compiled, no; nor while such a process is at work. */
+typedef struct clef__help clef__help;
+bool clef__help_pays(const clef__device *device);
+clef__help *clef__help_new(clef__device *device); /* NULL without host memory */
+/* Programs in the order in which they will be wanted, each followed by its kernels, each followed by its arguments. */
+void clef__help_program(clef__help *help, clef__code *code);
+void clef__help_kernel(clef__help *help, const char *name, const size_t local[3]);
+void clef__help_memory(clef__help *help);
+void clef__help_number(clef__help *help, const void *bytes, size_t n);
+void clef__help_begin(clef__help *help); /* and frees it; NULL is allowed */
 /* Text of an embedded file of cl/ ("gemm.cl"), with its #includes already inlined; NULL if there is none. */
 const char *clef__embedded(const char *file);
 /* NULL but in the test that breaks kernels on purpose: gives the text to use instead; set before any context opens. */

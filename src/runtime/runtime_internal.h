@@ -83,6 +83,7 @@ typedef struct clef__driver {
     bool gathers;         /* native kernels, one for each compute unit, run at the same time in all threads that it has */
     int queues;           /* how many may run a program's kernels at the same time; 0: any number */
     bool chains;          /* kernels can be linked, follow the host's addresses, and see each other's writes (chain.c) */
+    bool in_turn;         /* it compiles one thing at a time in a process, and other processes find what it compiled */
     const char *declares; /* the option with which Clef's programs declare OpenCL's functions themselves, and a space, or nothing */
 } clef__driver;
 clef__driver clef__driver_of(const clef_device_info *info);
@@ -239,6 +240,7 @@ struct clef__programs {
     clef__program *table[256];
     clef__idle idle, failed; /* failed: those that do not compile, and that nobody builds at the moment */
     atomic_int loaded;       /* cl_programs */
+    atomic_bool slow;        /* some took so long that its driver must have compiled it */
 };
 /* The programs of others who have the device open in the same OpenCL context, or its own; false after clef__fail.  shares: with those that
    are opened later, too; only for whole devices, whose id is all that there will be. */
@@ -253,6 +255,7 @@ clef__program *clef__program_get(clef__device *device, const char *source, const
 /* The same without an error, even where it does not compile. */
 clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name);
 /* By what a program is told apart; false without host memory. */
+char *clef__program_options(const clef__device *device, const char *options); /* all that a program is compiled with */
 bool clef__program_key(clef__device *device, const char *source, const char *options, uint8_t key[32]);
 /* The one of this key, held, if it is ready; NULL: it has to be built, or is just now. */
 clef__program *clef__program_known(clef__device *device, const uint8_t key[32]);
@@ -467,6 +470,7 @@ struct clef_context {
     char plan_for[16];  /* a key of cl/devices.def; "": none */
     int idle_programs;  /* see clef_options */
     bool no_tuning, tuning_loaded, no_affinity;
+    int64_t helper;  /* the process that compiles beside this one (helper.c); 0: there is none */
     int chain_after; /* see clef_options; 0: never, -1: when it pays */
     clef__tuning tuning;
     clef__blas blas;
@@ -506,6 +510,9 @@ typedef struct clef__end {
 cl_int clef__end_wait(clef__device *device, const clef__end *end);
 /* The compute queue, for one more command. */
 cl_command_queue clef__queue(clef__device *device);
+/* helper.c */
+void clef__help_end(clef_context *ctx);
+
 /* Was a chain's launch its last command?  Then what the device computed is in the host's memory after this wait. */
 bool clef__chain_is_last(const clef__device *device);
 cl_int clef__chain_wait(clef__device *device);

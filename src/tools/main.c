@@ -147,7 +147,7 @@ static void help(FILE *out) {
           "Exit codes: 0 done, 1 failed, 2 wrong command, 77 no OpenCL device.\n"
           "CLEF_TUNING, CLEF_CLBLAST, CLEF_MATMUL_PRECISION, CLEF_MATRIX, CLEF_SHUFFLE, CLEF_PROBE, CLEF_ZERO_COPY, CLEF_PINNED,\n"
           "CLEF_AFFINITY, CLEF_CHAIN, CLEF_IDLE_PROGRAMS, CLEF_PROFILE, CLEF_ROWS, CLEF_FUSE, CLEF_EAGER, CLEF_DEBUG, CLEF_TRACE, "
-          "CLEF_COMPILE_THREADS,\n"
+          "CLEF_COMPILE_THREADS, CLEF_HELPER,\n"
           "NO_COLOR; see clef(1).\n",
           out);
 }

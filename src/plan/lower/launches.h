@@ -49,6 +49,8 @@ typedef struct clef__arg {
     int64_t bytes;    /* tensor: of the elements it has */
 } clef__arg;
 
+size_t clef__number_bytes(const clef__arg *arg); /* of the number, or of a tensor's offset */
+
 /* What kernels are called that are generated for pointwise ops. */
 #define CLEF__GENERATED "pointwise"
 

@@ -87,8 +87,7 @@ void clef__launch_define(const clef__lowering *lw, const char *name, const char 
     if (defines->failed) clef__record_fail(lw->rec);
 }
 
-/* Of the number, or of a tensor's offset. */
-static size_t size_of_number(const clef__arg *arg) {
+size_t clef__number_bytes(const clef__arg *arg) {
     switch (arg->kind) {
     case CLEF__ARG_INT:
     case CLEF__ARG_FLOAT: return 4;
@@ -99,7 +98,7 @@ static size_t size_of_number(const clef__arg *arg) {
 
 /* Where the number stands in the kernel's struct, in which each is aligned to its size. */
 static int place_number(clef__launch *launch, const clef__arg *arg) {
-    size_t size = size_of_number(arg), at = (launch->numbers + size - 1) / size * size;
+    size_t size = clef__number_bytes(arg), at = (launch->numbers + size - 1) / size * size;
     launch->numbers = at + size;
     return (int)at;
 }

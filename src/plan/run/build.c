@@ -24,19 +24,23 @@ static bool list_codes(compiling *c, const clef__plan *plan) {
     return c->launch != NULL;
 }
 
+/* The next of them; false after the last. */
+static bool compile_next(compiling *c) {
+    pthread_mutex_lock(&c->lock);
+    int i = c->next++;
+    pthread_mutex_unlock(&c->lock);
+    if (i >= c->n) return false;
+    const clef__launch *launch = c->launch[i];
+    clef__code_compile(clef__device_at(c->ctx, launch->device), launch->code, launch->name);
+    pthread_mutex_lock(&c->lock);
+    clef__report_compile(c->ctx, ++c->done, c->n);
+    pthread_mutex_unlock(&c->lock);
+    return true;
+}
+
 static void *compile_some(void *user) {
-    compiling *c = user;
-    for (;;) {
-        pthread_mutex_lock(&c->lock);
-        int i = c->next++;
-        pthread_mutex_unlock(&c->lock);
-        if (i >= c->n) return NULL;
-        const clef__launch *launch = c->launch[i];
-        clef__code_compile(clef__device_at(c->ctx, launch->device), launch->code, launch->name);
-        pthread_mutex_lock(&c->lock);
-        clef__report_compile(c->ctx, ++c->done, c->n);
-        pthread_mutex_unlock(&c->lock);
-    }
+    while (compile_next(user)) continue;
+    return NULL;
 }
 
 /* Does the environment not say otherwise? */
@@ -71,13 +75,78 @@ static void compile_generated(const compiling *c, int device) {
     clef__free(all);
 }
 
+/* ---- with the help of another process ---- */
+
+enum { MOST_TOLD = 16, LEAST_PROGRAMS = 4 }; /* kernels of a program, and programs that pay for another process */
+
+/* A driver may compile a kernel for the size of its work-group. */
+static bool is_told(clef__launch *const *told, int n, const clef__launch *launch) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(told[i]->name, launch->name) == 0 && memcmp(told[i]->local, launch->local, sizeof launch->local) == 0)
+            return true;
+    return false;
+}
+
+/* In place of an argument's number: sizes, strides and counts of 1; and offsets behind which, and before, there is room for whatever a kernel
+   touches all the same. */
+enum { MIDDLE = 1 << 20 };
+static int64_t stand_in(const clef__arg *arg) { return arg->kind == CLEF__ARG_TENSOR ? MIDDLE : 1; }
+
+static void tell_arguments(clef__help *help, const clef__launch *launch, unsigned char *numbers) {
+    for (int a = 0; a < launch->n_args; a++) {
+        int64_t number = stand_in(&launch->arg[a]);
+        if (launch->arg[a].at >= 0) memcpy(numbers + launch->arg[a].at, &number, clef__number_bytes(&launch->arg[a]));
+    }
+    clef__help_number(help, numbers, launch->numbers);
+    for (int a = 0; a < launch->n_args; a++) {
+        int64_t number = stand_in(&launch->arg[a]);
+        if (launch->arg[a].kind == CLEF__ARG_TENSOR) clef__help_memory(help);
+        if (launch->arg[a].at < 0) clef__help_number(help, &number, clef__number_bytes(&launch->arg[a]));
+    }
+}
+
+static void tell_kernel(clef__help *help, const clef__launch *launch) {
+    unsigned char *numbers = clef__calloc(1, launch->numbers);
+    if (!numbers) return;
+    clef__help_kernel(help, launch->name, launch->local);
+    tell_arguments(help, launch, numbers);
+    clef__free(numbers);
+}
+
+/* Of a program: the kernels that the plan launches. */
+static void tell_program(clef__help *help, const clef__plan *plan, clef__code *code) {
+    clef__launch *told[MOST_TOLD];
+    int n = 0;
+    clef__help_program(help, code);
+    for (int i = 0; i < plan->n_launches && n < MOST_TOLD; i++) {
+        clef__launch *launch = &plan->launch[i];
+        if (launch->code != code || is_told(told, n, launch)) continue;
+        tell_kernel(help, launch);
+        told[n++] = launch;
+    }
+}
+
+/* Perhaps another process compiles the rest, of one device; but for what is generated, which is compiled together. */
+static void get_help(const compiling *c, const clef__plan *plan) {
+    int first = c->next, number = first < c->n ? c->launch[first]->device : 0;
+    clef__device *device = clef__device_at(c->ctx, number);
+    if (c->n - first < LEAST_PROGRAMS || !clef__help_pays(device)) return;
+    clef__help *help = clef__help_new(device);
+    for (int i = first; help && i < c->n; i++)
+        if (c->launch[i]->device == number && strcmp(c->launch[i]->name, CLEF__GENERATED) != 0)
+            tell_program(help, plan, c->launch[i]->code);
+    clef__help_begin(help);
+}
+
 /* Compiles with a few threads.  CLEF_JOIN=0 is for programs of many contexts and plans, which have single kernels in common rather
    than sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not stand several (Oclgrind). */
 static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
     compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
     if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
+    get_help(&c, plan);
     for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) compile_generated(&c, d);
+    if (compile_next(&c)) get_help(&c, plan); /* now that it is known how long the driver takes */
     bool two = c.n > 1 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);

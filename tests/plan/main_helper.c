@@ -1,0 +1,123 @@
+/* A process that compiles beside this one (helper.c): what it is told, that it compiles just that, and that no result depends on it.
+   For a driver that compiles in turn (drivers.def); each step and each helper has an empty cache of that driver's.
+   ctest: plain cost=30 */
+#include "runtime/runtime_internal.h"
+#include "support/io_files.h"
+#include "support/plain.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+static const char *place;
+
+/* ---- in a process of its own: a step of LeNet ---- */
+static int step(void) {
+    clef_context *ctx = clef_open(&(clef_options){.device = "0", .seed = 3});
+    if (!ctx) return without_context();
+    clef_module *net = clef_model_lenet(ctx, CLEF_SHAPE(1, 28, 28), 10);
+    clef_optimizer *opt = clef_sgd(net, &(clef_sgd_options){.lr = 0.1});
+    clef_tensor *x = clef_randn(ctx, CLEF_SHAPE(4, 1, 28, 28)), *y = clef_arange(ctx, 0, 4, 1, CLEF_I64);
+    clef_tensor *loss = clef_cross_entropy(clef_forward(net, x), y, NULL);
+    clef_backward(loss);
+    clef_step(opt);
+    printf("%a\n", clef_item(loss));
+    bool good = clef_error_status(ctx) == CLEF_OK;
+    if (!good) printf("%s\n", clef_error(ctx));
+    clef_close(ctx);
+    return !good;
+}
+
+/* ---- the test ---- */
+static int run(const char *command) {
+    int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* The step's loss, where the driver's cache is in that folder of `place`. */
+static void run_step(const char *cache, const char *variables, char loss[64]) {
+    char command[2048];
+    snprintf(command, sizeof command,
+             "mkdir -p '%s/%s' && env -u CLEF_HELPER POCL_CACHE_DIR='%s/%s' %s '/proc/%d/exe' step > '%s/loss'", place, cache,
+             place, cache, variables, (int)getpid(), place);
+    EXPECT(run(command) == 0);
+    FILE *file = fopen(io_path(place, "loss"), "r");
+    EXPECT(file && fgets(loss, 64, file));
+    if (file) fclose(file);
+}
+
+/* How many lines of the list are of kernels, or with `found` how many of these kernels lie compiled in a folder of `place`. */
+static int count_kernels(const char *found) {
+    char command[2048], line[32] = "";
+    snprintf(command, sizeof command,
+             found ? "cd '%s' && for k in $(grep -ao 'kernel [a-z_0-9]* [0-9]* [0-9]* [0-9]*$' list | cut -d' ' -f2 | sort -u); do "
+                     "find '%s' -name "
+                     "\"$k.so\"; done | wc -l"
+                   : "cd '%s' && grep -ao 'kernel [a-z_0-9]* [0-9]* [0-9]* [0-9]*$' list | wc -l",
+             place, found ? found : "");
+    FILE *pipe = popen(command, "r");
+    if (!EXPECT(pipe && fgets(line, sizeof line, pipe))) return -1;
+    pclose(pipe);
+    return atoi(line);
+}
+
+/* In clef-probe's place: keeps what it is told, and hangs. */
+static void pretend(void) {
+    FILE *file = fopen(io_path(place, "probe"), "w");
+    if (!EXPECT(file)) return;
+    fprintf(file, "#!/bin/sh\n[ \"$1\" = compile ] || exit 1\ncat <&3 >'%s/list'\necho $$ >'%s/pid'\nexec sleep 1000\n", place,
+            place);
+    fclose(file);
+    chmod(io_path(place, "probe"), 0700);
+}
+
+static pid_t told_pid(void) {
+    int pid = 0;
+    FILE *file = fopen(io_path(place, "pid"), "r");
+    if (file && fscanf(file, "%d", &pid) != 1) pid = 0;
+    if (file) fclose(file);
+    return pid;
+}
+
+static bool in_turn(void) {
+    clef_context *ctx = clef_open(&(clef_options){.device = "0"});
+    bool is = ctx && clef__driver_of(&clef__device_at(ctx, 0)->info).in_turn && clef__device_at(ctx, 0)->info.compute_units > 1;
+    clef_close(ctx);
+    return is;
+}
+
+int main(int argc, char **argv) {
+    char first[64] = "", again[64] = "", command[2048];
+    if (argc == 2 && strcmp(argv[1], "step") == 0) return step();
+    if (!in_turn()) return printf("skipped: no driver that compiles in turn, or one core\n"), 77;
+    place = io_scratch();
+    pretend();
+
+    /* A helper that hangs costs nothing, and ends with its context. */
+    snprintf(command, sizeof command, "CLEF_PROBE='%s/probe'", place);
+    run_step("alone", command, first);
+    EXPECT(told_pid() > 0 && kill(told_pid(), 0) != 0);
+    int wanted = count_kernels(NULL);
+    EXPECT(wanted >= 10);
+
+    /* The true one compiles all that it was told of, for just the launches of the step: that adds none of these. */
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir helped && POCL_CACHE_DIR='%s/helped' '" CLEF_TEST_BUILD
+             "/clef-probe' compile 'Portable Computing Language' 0 3<list",
+             place, place);
+    EXPECT(run(command) == 0);
+    EXPECT(count_kernels("helped") == wanted);
+    run_step("helped", "CLEF_PROBE=0", again);
+    EXPECT(count_kernels("helped") == wanted);
+    EXPECT(strcmp(first, again) == 0);
+
+    /* Nobody is asked where that was said, or where all is compiled. */
+    unlink(io_path(place, "list"));
+    snprintf(command, sizeof command, "CLEF_HELPER=0 CLEF_PROBE='%s/probe'", place);
+    run_step("third", command, again);
+    EXPECT(strcmp(first, again) == 0);
+    snprintf(command, sizeof command, "CLEF_COMPILE_THREADS=1 CLEF_PROBE='%s/probe'", place);
+    run_step("fourth", command, again);
+    EXPECT(access(io_path(place, "list"), F_OK) != 0);
+    io_remove_tree(place);
+    return io_failures != 0;
+}
