@@ -2,7 +2,8 @@
 
    Some drivers compile one kernel at a time, however many threads ask, and keep what they compiled where other processes find it (drivers.def).
    So a process of its own (clef-probe compile) takes what a plan wants from the end, while this one takes it from the front; where they meet,
-   all is in the driver's cache.  It is told everything at once, in a file, and launches one work-group of every kernel with numbers that leave it little to do.  Nobody waits for it or asks how far it came: it spares time, and nothing else depends on it. */
+   all is in the driver's cache.  It is told everything at once, in a file, and launches one work-group of every kernel, with numbers that leave
+   it little to do.  Nobody waits for it or asks how far it came: it spares time, and nothing else depends on it. */
 #include "runtime/child.h"
 #include "runtime/text.h"
 #include <fcntl.h>

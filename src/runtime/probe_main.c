@@ -351,7 +351,7 @@ static void ask_user_events(cl_device_id id) {
 }
 
 /* ---- compiling ---- */
-enum { MOST_PROGRAMS = 4096, MOST_BYTES = 65536, NAME = 256, MEMORY = 256 << 20, PATIENCE = 600 }; /* PATIENCE: seconds */
+enum { MOST_PROGRAMS = 4096, MOST_BYTES = 65536, NAME = 256, MEMORY = 256 << 20, PATIENCE = 120 }; /* PATIENCE: seconds */
 typedef struct compiling {
     cl_context context;
     cl_device_id id;

@@ -126,15 +126,15 @@ static void tell_program(clef__help *help, const clef__plan *plan, clef__code *c
     }
 }
 
-/* Perhaps another process compiles the rest, of one device; but for what is generated, which is compiled together. */
+/* Perhaps another process compiles the rest, of one device: kernels of Clef's own.  Those of a program's own may not end by such numbers, and
+   what is generated is compiled together. */
 static void get_help(const compiling *c, const clef__plan *plan) {
     int first = c->next, number = first < c->n ? c->launch[first]->device : 0;
     clef__device *device = clef__device_at(c->ctx, number);
     if (c->n - first < LEAST_PROGRAMS || !clef__help_pays(device)) return;
     clef__help *help = clef__help_new(device);
     for (int i = first; help && i < c->n; i++)
-        if (c->launch[i]->device == number && strcmp(c->launch[i]->name, CLEF__GENERATED) != 0)
-            tell_program(help, plan, c->launch[i]->code);
+        if (c->launch[i]->device == number && c->launch[i]->code->file) tell_program(help, plan, c->launch[i]->code);
     clef__help_begin(help);
 }
 
