@@ -1,6 +1,6 @@
 /* child.c — clef-probe as a child process: where it is, and how it is started and ended. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* dladdr, pipe2 */
 #endif
 #include "runtime/child.h"
 #include <dlfcn.h>
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -47,13 +48,26 @@ bool clef__child_program(char path[PATH_MAX]) {
 }
 
 /* ---- the child ---- */
+bool clef__child_pipe(int ends[2]) {
+#if defined(__linux__)
+    return pipe2(ends, O_CLOEXEC) == 0;
+#else
+    if (pipe(ends) != 0) return false;
+    for (int i = 0; i < 2; i++) fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+    return true;
+#endif
+}
+
 /* The file first: it may have the number of a standard stream that the program closed. */
-static bool set_files(posix_spawn_file_actions_t *files, int file) {
+static bool set_files(posix_spawn_file_actions_t *files, int file, int input) {
     bool good = posix_spawn_file_actions_adddup2(files, file, CLEF__CHILD_FILE) == 0;
-    for (int fd = 0; fd < CLEF__CHILD_FILE; fd++)
+    if (input >= 0) good = good && posix_spawn_file_actions_adddup2(files, input, 0) == 0;
+    for (int fd = input >= 0; fd < CLEF__CHILD_FILE; fd++)
         good = good && posix_spawn_file_actions_addopen(files, fd, "/dev/null", fd ? O_WRONLY : O_RDONLY, 0) == 0;
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+#ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 34)
     good = good && posix_spawn_file_actions_addclosefrom_np(files, CLEF__CHILD_FILE + 1) == 0;
+#endif
 #endif
     return good;
 }
@@ -70,13 +84,13 @@ static bool set_signals(posix_spawnattr_t *attributes) {
            posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF) == 0;
 }
 
-bool clef__child_start(char *const *arguments, int file, pid_t *child) {
+bool clef__child_start(char *const *arguments, int file, int input, pid_t *child) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     if (posix_spawn_file_actions_init(&files) != 0) return false;
     bool good = posix_spawnattr_init(&attributes) == 0;
     if (good) {
-        good = set_files(&files, file) && set_signals(&attributes) &&
+        good = set_files(&files, file, input) && set_signals(&attributes) &&
                posix_spawn(child, arguments[0], &files, &attributes, arguments, environ) == 0;
         posix_spawnattr_destroy(&attributes);
     }
@@ -84,10 +98,13 @@ bool clef__child_start(char *const *arguments, int file, pid_t *child) {
     return good;
 }
 
-/* Where the program ignores SIGCHLD, or reaps all children itself, it may be gone already,
-   and its number may be another's. */
-void clef__child_end(pid_t child) {
-    if (waitpid(child, NULL, WNOHANG) != 0) return;
+/* Where the program ignores SIGCHLD, or reaps all children itself, it may be gone already, and its number may be another's. */
+void clef__child_end(pid_t child, double patience) {
+    double until = clef__now() + patience;
+    pid_t ended = waitpid(child, NULL, WNOHANG);
+    for (; ended == 0 && clef__now() < until; ended = waitpid(child, NULL, WNOHANG))
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    if (ended != 0) return;
     kill(child, SIGKILL);
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;
 }

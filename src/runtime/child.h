@@ -11,8 +11,10 @@ enum { CLEF__CHILD_FILE = 3 }; /* the child's file descriptor for what the two h
 bool clef__child_allowed(void);
 /* Where it is; false: nowhere. */
 bool clef__child_program(char path[PATH_MAX]);
-/* Starts arguments[0] with this program's environment and one open file. */
-bool clef__child_start(char *const *arguments, int file, pid_t *child);
-/* Ends it, however far it is. */
-void clef__child_end(pid_t child);
+/* A pipe that no other child inherits. */
+bool clef__child_pipe(int ends[2]);
+/* Starts arguments[0] with this program's environment, one open file and, unless it is below 0, that standard input. */
+bool clef__child_start(char *const *arguments, int file, int input, pid_t *child);
+/* Waits for so many seconds until it ends, and then ends it, however far it is. */
+void clef__child_end(pid_t child, double patience);
 #endif

@@ -34,10 +34,13 @@ const char *clef__embedded(const char *file) {
 
 const char *clef__embedded_digest(const char *file) {
     const struct clef__embedded_file *f = embedded(file);
-    return f ? f->digest : NULL;
+    const char *text = clef__embedded(file);
+    return f && text == f->text ? f->digest : text;
 }
 
-const char *clef__embedded_digest_at(int n) { return n < clef__embedded_count ? clef__embedded_files[n].digest : NULL; }
+const char *clef__embedded_digest_at(int n) {
+    return n < clef__embedded_count ? clef__embedded_digest(clef__embedded_files[n].name) : NULL;
+}
 
 /* ---- the table ---- */
 

@@ -3,16 +3,18 @@
    Some drivers compile one kernel at a time, however many threads ask, and keep what they compiled where other processes find it (drivers.def).
    So a process of its own (clef-probe compile) takes what a plan wants from the end, while this one takes it from the front; where they meet,
    all is in the driver's cache.  It is told everything at once, in a file, and launches one work-group of every kernel, with numbers that leave
-   it little to do.  Nobody waits for it or asks how far it came: it spares time, and nothing else depends on it. */
+   it little to do.  Nobody asks how far it came: it spares time, and nothing else depends on it.  It is no child of this process for long, so
+   that no program waits for it or hears of its end; it ends when it has done all, or with its standard input, which is held open here. */
 #include "runtime/child.h"
 #include "runtime/text.h"
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { SECOND_CORE = 2 }; /* cores that it takes */
+enum { CORES = 2, LEAST_FILE = CLEF__CHILD_FILE + 1 };
+static const double PATIENCE = 1; /* seconds, until it is no child any more */
 
 /* ---- what is wanted ----
    Lines, as probe_main.c reads them: "program BYTES BYTES", of the source and of the options, which follow; for each kernel that is wanted of
@@ -24,15 +26,35 @@ struct clef__help {
 
 static bool is_whole(const clef__device *device) { return !device->divided && device->programs->n == 1 && device->info.index >= 0; }
 
-/* Is the last one still at work? */
-static bool is_busy(const clef_context *ctx) { return ctx->helper > 0 && waitpid((pid_t)ctx->helper, NULL, WNOHANG) == 0; }
-
-bool clef__help_pays(const clef__device *device) {
-    const char *wanted = clef__env("CLEF_HELPER"), *threads = clef__env("CLEF_COMPILE_THREADS");
-    return clef__driver_of(&device->info).in_turn && is_whole(device) && device->info.compute_units >= SECOND_CORE &&
-           !device->crowded && atomic_load(&device->programs->slow) && !is_busy(device->ctx) &&
-           !(wanted && strcmp(wanted, "0") == 0) && !(threads && strcmp(threads, "1") == 0) && clef__child_allowed();
+static bool is_word(const char *variable, const char *word) {
+    const char *value = clef__env(variable);
+    return value && strcmp(value, word) == 0;
 }
+
+/* Does the driver keep what it compiles? */
+static bool keeps(const clef__driver *driver) {
+    const char *value = driver->in_turn ? clef__env(driver->in_turn) : NULL;
+    return driver->in_turn && (!value || *value == '1');
+}
+
+bool clef__help_can(const clef__device *device) {
+    const clef__driver driver = clef__driver_of(&device->info);
+    char program[PATH_MAX];
+    return keeps(&driver) && is_whole(device) && device->info.compute_units >= CORES && !device->crowded &&
+           !is_word("CLEF_HELPER", "0") && !is_word("CLEF_COMPILE_THREADS", "1") && clef__child_allowed() &&
+           clef__child_program(program);
+}
+
+/* Nobody reads what is its standard input when it has ended. */
+static bool is_busy(clef_context *ctx) {
+    struct pollfd file = {.fd = ctx->helper};
+    if (!ctx->helper) return false;
+    if (poll(&file, 1, 0) == 0) return true;
+    clef__help_end(ctx);
+    return false;
+}
+
+bool clef__help_pays(clef__device *device) { return atomic_load(&device->programs->slow) && !is_busy(device->ctx); }
 
 clef__help *clef__help_new(clef__device *device) {
     clef__help *help = clef__calloc(1, sizeof *help);
@@ -69,7 +91,7 @@ void clef__help_number(clef__help *help, const void *bytes, size_t n) {
 static int file_of(const clef__text *text) {
     FILE *file = tmpfile();
     if (!file) return -1;
-    int from = fcntl(fileno(file), F_DUPFD_CLOEXEC, 0);
+    int from = fcntl(fileno(file), F_DUPFD_CLOEXEC, LEAST_FILE);
     bool written = fwrite(text->data, 1, text->length, file) == text->length && fflush(file) == 0 && from >= 0 &&
                    lseek(from, 0, SEEK_SET) == 0;
     fclose(file);
@@ -78,18 +100,31 @@ static int file_of(const clef__text *text) {
     return -1;
 }
 
+/* The end of its standard input that is held open; 0: it could not be started. */
+static int start(char *const *arguments, int list) {
+    int ends[2], input, held;
+    pid_t child;
+    if (list < 0 || !clef__child_pipe(ends)) return 0;
+    input = fcntl(ends[0], F_DUPFD_CLOEXEC, LEAST_FILE);
+    held = fcntl(ends[1], F_DUPFD_CLOEXEC, LEAST_FILE);
+    for (int i = 0; i < 2; i++) close(ends[i]);
+    bool started = input >= 0 && held >= 0 && clef__child_start(arguments, list, input, &child);
+    if (started) clef__child_end(child, PATIENCE);
+    if (input >= 0) close(input);
+    if (held >= 0 && !started) close(held);
+    return started ? held : 0;
+}
+
 static void begin(clef__device *device, const clef__text *text) {
     char program[PATH_MAX], number[32];
     char *arguments[] = {program, (char *)(uintptr_t) "compile", (char *)(uintptr_t)device->info.platform, number, NULL};
-    pid_t child;
     if (!clef__child_program(program)) return;
     snprintf(number, sizeof number, "%d", device->info.index);
-    int file = file_of(text);
-    bool started = file >= 0 && clef__child_start(arguments, file, &child);
-    if (file >= 0) close(file);
-    device->ctx->helper = started ? (int64_t)child : 0;
+    int list = file_of(text);
+    device->ctx->helper = start(arguments, list);
+    if (list >= 0) close(list);
     clef__log_line(device->ctx, CLEF_LOG_DEBUG, "helper: %s",
-                   started ? "compiles from the end of the plan" : "could not be started");
+                   device->ctx->helper ? "compiles from the end of the plan" : "could not be started");
 }
 
 void clef__help_begin(clef__help *help) {
@@ -100,6 +135,6 @@ void clef__help_begin(clef__help *help) {
 }
 
 void clef__help_end(clef_context *ctx) {
-    if (ctx->helper > 0 && !clef__forked()) clef__child_end((pid_t)ctx->helper);
+    if (ctx->helper) close(ctx->helper);
     ctx->helper = 0;
 }

@@ -2,14 +2,10 @@
 
    The child answers through a pipe, so that it does not matter what the program does with SIGCHLD.  Verdicts on a driver are cached
    on disk, a hang's too.  That no child could be started, or that it found no device, is no verdict: it may be otherwise next time. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* pipe2 */
-#endif
 #include "runtime/probe.h"
 #include "runtime/child.h"
 #include "runtime/sha256.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
@@ -25,16 +21,6 @@ static const struct {
 enum { STAGES = sizeof answers / sizeof answers[0] };
 
 /* ---- the child ---- */
-static bool new_pipe(int ends[2]) {
-#if defined(__linux__)
-    return pipe2(ends, O_CLOEXEC) == 0;
-#else
-    if (pipe(ends) != 0) return false;
-    for (int i = 0; i < 2; i++) fcntl(ends[i], F_SETFD, FD_CLOEXEC);
-    return true;
-#endif
-}
-
 /* How many of the answers are at the beginning of a text; not all of them where there is more. */
 static int stages_of(const char *text) {
     int n = 0;
@@ -68,12 +54,12 @@ static int hear(int answers_from) {
 static clef_verdict ask_child(char *const *arguments) {
     int ends[2], stages = 0;
     pid_t child;
-    if (!new_pipe(ends)) return CLEF_VERDICT_UNKNOWN;
-    bool started = clef__child_start(arguments, ends[1], &child);
+    if (!clef__child_pipe(ends)) return CLEF_VERDICT_UNKNOWN;
+    bool started = clef__child_start(arguments, ends[1], -1, &child);
     close(ends[1]);
     if (started) stages = hear(ends[0]);
     close(ends[0]);
-    if (started) clef__child_end(child);
+    if (started) clef__child_end(child, 0);
     return stages == STAGES ? CLEF_VERDICT_YES : stages > 0 ? CLEF_VERDICT_NO : CLEF_VERDICT_UNKNOWN;
 }
 

@@ -10,14 +10,17 @@
 
    Answers go to file descriptor 3, each with a line break: "listed" when the devices are there, "ready" when everything was made
    and has run once, "half" half-way, "right" when all numbers were right.  Anything else is no, a silence too.  probe.c starts this
-   program, with the program's environment and a limit of time.  It knows nothing of the library, and what fails ends it at once. */
+   program, with the program's environment and a limit of time.  To compile it becomes a process of its own, which ends with its standard
+   input; helper.c starts it, and hears nothing of it.  It knows nothing of the library, and what fails ends it at once. */
 #include "runtime/opencl_api.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -446,11 +449,28 @@ static void compile_program(const compiling *c, char *line) {
     free(options);
 }
 
+static void *end_with_input(void *none) {
+    char byte;
+    while (read(STDIN_FILENO, &byte, 1) > 0 || errno == EINTR) continue;
+    (void)none;
+    _exit(0);
+}
+
+/* No child of the program that started this one; what a kernel does by numbers that fit no tensor leaves no dump. */
+static void go_on_alone(void) {
+    pthread_t thread;
+    pid_t other = fork();
+    require(other >= 0);
+    if (other > 0) _exit(0);
+    alarm(PATIENCE);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    require(pthread_create(&thread, NULL, end_with_input, NULL) == 0);
+}
+
 static void compile_all(cl_device_id id) {
     static char *program[MOST_PROGRAMS];
     compiling c = {.context = open_context(&id, 1), .id = id};
     cl_int code;
-    alarm(PATIENCE);
     c.queue = clCreateCommandQueue(c.context, id, 0, &code);
     check(code);
     c.memory = clCreateBuffer(c.context, CL_MEM_READ_WRITE, MEMORY, NULL, &code);
@@ -460,8 +480,11 @@ static void compile_all(cl_device_id id) {
 
 int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "compile") == 0) {
+        long number = strtol(argv[3], NULL, 10);
+        require(number >= 0);
         fcntl(LIST, F_SETFD, FD_CLOEXEC);
-        compile_all(find(argv[2], strtol(argv[3], NULL, 10)));
+        go_on_alone();
+        compile_all(find(argv[2], number));
         _exit(0);
     }
     bool events = argc > 3 && strcmp(argv[1], "events") == 0, user_events = argc == 4 && strcmp(argv[1], "user_events") == 0;

@@ -300,10 +300,12 @@ clef_status clef__finish(clef__device *device);
 /* A command more was queued; and between plans, when all that others may wait for is on its way: waits while too many are under way. */
 void clef__ahead_count(clef__device *device);
 void clef__ahead_limit(clef__device *device);
-/* helper.c: a process that compiles programs beside this one, for a driver that compiles one thing at a time.  May it pay on this
-   device?  Where the driver found all so far where it keeps what it compiled, no; nor while such a process is at work. */
+/* helper.c: a process that compiles programs beside this one, for a driver that compiles one thing at a time.  Can there be one for this
+   device?  And does it pay now?  Where the driver found the last program where it keeps what it compiled, no; nor while such a process is
+   at work. */
 typedef struct clef__help clef__help;
-bool clef__help_pays(const clef__device *device);
+bool clef__help_can(const clef__device *device);
+bool clef__help_pays(clef__device *device);
 clef__help *clef__help_new(clef__device *device); /* NULL without host memory */
 /* Programs in the order in which they will be wanted, each followed by its kernels, each followed by its arguments. */
 void clef__help_program(clef__help *help, clef__code *code);
@@ -315,7 +317,8 @@ void clef__help_begin(clef__help *help); /* and frees it; NULL is allowed */
 const char *clef__embedded(const char *file);
 /* NULL but in the test that breaks kernels on purpose: gives the text to use instead; set before any context opens. */
 extern const char *(*clef__embedded_hook)(const char *file, const char *text);
-/* SHA-256 of the text that the build put into the library: of a file, and of the n-th, from 0; NULL where there is none. */
+/* What tells texts apart: SHA-256 of what the build put into the library, or the hook's text; of a file, and of the n-th, from 0; NULL where there
+   is none. */
 const char *clef__embedded_digest(const char *file);
 const char *clef__embedded_digest_at(int n);
 /* Tells clef_on_compile's callback. */

@@ -78,12 +78,13 @@ bool clef__profile_choose(const char *name, const clef_device_info *info, clef__
 void clef__profile_names(char *text, size_t size);
 /* What cl/drivers.def says of this device's driver. */
 typedef struct clef__driver {
-    bool caches;          /* it keeps compiled kernels itself, and binaries are dear to fetch */
-    bool large_pages;     /* it may be given memory to compute in */
-    bool gathers;         /* native kernels, one for each compute unit, run at the same time in all threads that it has */
-    int queues;           /* how many may run a program's kernels at the same time; 0: any number */
-    bool chains;          /* kernels can be linked, follow the host's addresses, and see each other's writes (chain.c) */
-    bool in_turn;         /* it compiles one thing at a time in a process, and other processes find what it compiled */
+    bool caches;      /* it keeps compiled kernels itself, and binaries are dear to fetch */
+    bool large_pages; /* it may be given memory to compute in */
+    bool gathers;     /* native kernels, one for each compute unit, run at the same time in all threads that it has */
+    int queues;       /* how many may run a program's kernels at the same time; 0: any number */
+    bool chains;      /* kernels can be linked, follow the host's addresses, and see each other's writes (chain.c) */
+    const char
+        *in_turn; /* the variable that says with 1, or unset, that other processes find what it compiles one at a time; NULL: no */
     const char *declares; /* the option with which Clef's programs declare OpenCL's functions themselves, and a space, or nothing */
 } clef__driver;
 clef__driver clef__driver_of(const clef_device_info *info);
@@ -240,7 +241,7 @@ struct clef__programs {
     clef__program *table[256];
     clef__idle idle, failed; /* failed: those that do not compile, and that nobody builds at the moment */
     atomic_int loaded;       /* cl_programs */
-    atomic_bool slow;        /* some took so long that its driver must have compiled it */
+    atomic_bool slow;        /* the last one took so long that the driver must have compiled it */
 };
 /* The programs of others who have the device open in the same OpenCL context, or its own; false after clef__fail.  shares: with those that
    are opened later, too; only for whole devices, whose id is all that there will be. */
@@ -254,8 +255,9 @@ void clef__context_lost(cl_context context);
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name);
 /* The same without an error, even where it does not compile. */
 clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name);
+/* All options that a program is compiled with. */
+char *clef__program_options(const clef__device *device, const char *options);
 /* By what a program is told apart; false without host memory. */
-char *clef__program_options(const clef__device *device, const char *options); /* all that a program is compiled with */
 bool clef__program_key(clef__device *device, const char *source, const char *options, uint8_t key[32]);
 /* The one of this key, held, if it is ready; NULL: it has to be built, or is just now. */
 clef__program *clef__program_known(clef__device *device, const uint8_t key[32]);
@@ -470,7 +472,7 @@ struct clef_context {
     char plan_for[16];  /* a key of cl/devices.def; "": none */
     int idle_programs;  /* see clef_options */
     bool no_tuning, tuning_loaded, no_affinity;
-    int64_t helper;  /* the process that compiles beside this one (helper.c); 0: there is none */
+    int helper;      /* the standard input of the process that compiles beside this one (helper.c); 0: there is none */
     int chain_after; /* see clef_options; 0: never, -1: when it pays */
     clef__tuning tuning;
     clef__blas blas;

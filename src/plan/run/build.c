@@ -126,27 +126,37 @@ static void tell_program(clef__help *help, const clef__plan *plan, clef__code *c
     }
 }
 
-/* Perhaps another process compiles the rest, of one device: kernels of Clef's own.  Those of a program's own may not end by such numbers, and
-   what is generated is compiled together. */
+/* Of Clef's own kernels?  Those of a program's own may not end by such numbers, and what is generated is compiled together. */
+static bool is_told_of(const compiling *c, int i) {
+    return c->launch[i]->device == c->launch[0]->device && c->launch[i]->code->file;
+}
+
+/* Are there enough for another process to compile some of them, and may it? */
+static bool can_get_help(const compiling *c) {
+    int n = 0;
+    for (int i = 0; i < c->n; i++) n += is_told_of(c, i);
+    return n > LEAST_PROGRAMS && clef__help_can(clef__device_at(c->ctx, c->launch[0]->device));
+}
+
 static void get_help(const compiling *c, const clef__plan *plan) {
-    int first = c->next, number = first < c->n ? c->launch[first]->device : 0;
-    clef__device *device = clef__device_at(c->ctx, number);
-    if (c->n - first < LEAST_PROGRAMS || !clef__help_pays(device)) return;
-    clef__help *help = clef__help_new(device);
-    for (int i = first; help && i < c->n; i++)
-        if (c->launch[i]->device == number && c->launch[i]->code->file) tell_program(help, plan, c->launch[i]->code);
+    clef__device *device = clef__device_at(c->ctx, c->launch[0]->device);
+    clef__help *help = clef__help_pays(device) ? clef__help_new(device) : NULL;
+    for (int i = c->next; help && i < c->n; i++)
+        if (is_told_of(c, i)) tell_program(help, plan, c->launch[i]->code);
     clef__help_begin(help);
 }
 
-/* Compiles with a few threads.  CLEF_JOIN=0 is for programs of many contexts and plans, which have single kernels in common rather
-   than sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not stand several (Oclgrind). */
+/* Compiles with a few threads; where another process may help, the first program shows whether the driver has them all.  CLEF_JOIN=0 is for programs
+   of many contexts and plans, which have single kernels in common rather than sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not
+   stand several (Oclgrind). */
 static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
     compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
     if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    get_help(&c, plan);
+    bool helped = can_get_help(&c);
+    if (helped) get_help(&c, plan);
     for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) compile_generated(&c, d);
-    if (compile_next(&c)) get_help(&c, plan); /* now that it is known how long the driver takes */
+    if (helped && compile_next(&c)) get_help(&c, plan);
     bool two = c.n > 1 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);
