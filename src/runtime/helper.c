@@ -54,7 +54,7 @@ static bool is_busy(clef_context *ctx) {
     return false;
 }
 
-bool clef__help_pays(clef__device *device) { return atomic_load(&device->programs->slow) && !is_busy(device->ctx); }
+bool clef__help_pays(clef__device *device) { return !is_busy(device->ctx) && atomic_exchange(&device->programs->slow, false); }
 
 clef__help *clef__help_new(clef__device *device) {
     clef__help *help = clef__calloc(1, sizeof *help);

@@ -217,7 +217,7 @@ static bool from_source(build *b) {
     cl_program program = clCreateProgramWithSource(b->device->context, 1, &b->source, NULL, &b->code);
     if (!program) return false;
     bool built = compile(b, program);
-    atomic_store(&b->device->programs->slow, clef__now() - begin > COMPILED);
+    if (clef__now() - begin > COMPILED) atomic_store(&b->device->programs->slow, true);
     if (built) {
         pthread_mutex_lock(&ctx->lock);
         ctx->counters.kernels_built++;

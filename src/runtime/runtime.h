@@ -301,8 +301,8 @@ clef_status clef__finish(clef__device *device);
 void clef__ahead_count(clef__device *device);
 void clef__ahead_limit(clef__device *device);
 /* helper.c: a process that compiles programs beside this one, for a driver that compiles one thing at a time.  Can there be one for this
-   device?  And does it pay now?  Where the driver found the last program where it keeps what it compiled, no; nor while such a process is
-   at work. */
+   device?  And does it pay now?  Where the driver found all programs, since that was last asked, where it keeps what it compiled, no; nor while
+   such a process is at work. */
 typedef struct clef__help clef__help;
 bool clef__help_can(const clef__device *device);
 bool clef__help_pays(clef__device *device);

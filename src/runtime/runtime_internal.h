@@ -241,7 +241,7 @@ struct clef__programs {
     clef__program *table[256];
     clef__idle idle, failed; /* failed: those that do not compile, and that nobody builds at the moment */
     atomic_int loaded;       /* cl_programs */
-    atomic_bool slow;        /* the last one took so long that the driver must have compiled it */
+    atomic_bool slow;        /* since help was last asked for, one took so long that the driver must have compiled it */
 };
 /* The programs of others who have the device open in the same OpenCL context, or its own; false after clef__fail.  shares: with those that
    are opened later, too; only for whole devices, whose id is all that there will be. */
