@@ -26,21 +26,26 @@ static const struct clef__embedded_file *embedded(const char *file) {
     return NULL;
 }
 
+static const char *text_of(const struct clef__embedded_file *f) {
+    return clef__embedded_hook ? clef__embedded_hook(f->name, f->text) : f->text;
+}
+
+static const char *digest_of(const struct clef__embedded_file *f) {
+    const char *text = text_of(f);
+    return text == f->text ? f->digest : text;
+}
+
 const char *clef__embedded(const char *file) {
     const struct clef__embedded_file *f = embedded(file);
-    if (!f) return NULL;
-    return clef__embedded_hook ? clef__embedded_hook(file, f->text) : f->text;
+    return f ? text_of(f) : NULL;
 }
 
 const char *clef__embedded_digest(const char *file) {
     const struct clef__embedded_file *f = embedded(file);
-    const char *text = clef__embedded(file);
-    return f && text == f->text ? f->digest : text;
+    return f ? digest_of(f) : NULL;
 }
 
-const char *clef__embedded_digest_at(int n) {
-    return n < clef__embedded_count ? clef__embedded_digest(clef__embedded_files[n].name) : NULL;
-}
+const char *clef__embedded_digest_at(int n) { return n < clef__embedded_count ? digest_of(&clef__embedded_files[n]) : NULL; }
 
 /* ---- the table ---- */
 

@@ -26,11 +26,6 @@ struct clef__help {
 
 static bool is_whole(const clef__device *device) { return !device->divided && device->programs->n == 1 && device->info.index >= 0; }
 
-static bool is_word(const char *variable, const char *word) {
-    const char *value = clef__env(variable);
-    return value && strcmp(value, word) == 0;
-}
-
 /* Does the driver keep what it compiles? */
 static bool keeps(const clef__driver *driver) {
     const char *value = driver->in_turn ? clef__env(driver->in_turn) : NULL;
@@ -40,8 +35,7 @@ static bool keeps(const clef__driver *driver) {
 bool clef__help_can(const clef__device *device) {
     const clef__driver driver = clef__driver_of(&device->info);
     char program[PATH_MAX];
-    return keeps(&driver) && is_whole(device) && device->info.compute_units >= CORES && !device->crowded &&
-           !is_word("CLEF_HELPER", "0") && !is_word("CLEF_COMPILE_THREADS", "1") && clef__child_allowed() &&
+    return keeps(&driver) && is_whole(device) && device->info.compute_units >= CORES && !device->crowded && clef__child_allowed() &&
            clef__child_program(program);
 }
 

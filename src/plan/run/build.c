@@ -135,7 +135,8 @@ static bool is_told_of(const compiling *c, int i) {
 static bool can_get_help(const compiling *c) {
     int n = 0;
     for (int i = 0; i < c->n; i++) n += is_told_of(c, i);
-    return n > LEAST_PROGRAMS && clef__help_can(clef__device_at(c->ctx, c->launch[0]->device));
+    return n > LEAST_PROGRAMS && unless("CLEF_HELPER", "0") && unless("CLEF_COMPILE_THREADS", "1") &&
+           clef__help_can(clef__device_at(c->ctx, c->launch[0]->device));
 }
 
 static void get_help(const compiling *c, const clef__plan *plan) {
@@ -153,10 +154,10 @@ static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
     compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t second;
     if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    bool helped = can_get_help(&c);
-    if (helped) get_help(&c, plan);
+    bool may = can_get_help(&c);
+    if (may) get_help(&c, plan);
     for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) compile_generated(&c, d);
-    if (helped && compile_next(&c)) get_help(&c, plan);
+    if (may && compile_next(&c)) get_help(&c, plan);
     bool two = c.n > 1 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);
