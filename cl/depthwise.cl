@@ -15,7 +15,7 @@
    to read; before its own loads, as what stands between these and their sums goes through memory.  Otherwise a work-item owns
    one vector of the result.
 
-   Where a row of the filter has TAPS taps, side by side, and neighbours among the P pixels lie STEP apart, the compiler sees which
+   Where a row of the filter has TAPS taps, side by side, and what neighbouring pixels read lies STEP apart, the compiler sees which
    pixels they share: each is loaded once for all of them, as loads are more than the multiply-adds otherwise.
 
    Knobs: DT: f32, f16, bf16, f64, i32 or i64, storage; BACKWARD; WIDE; P: 4 to 8; TAPS, up to 7, or 0: not known; STEP; MR and NV: at
@@ -240,34 +240,63 @@ KERNEL(depthwise, DEPTHWISE_ARGS) {
    row of dy is. */
 #define TAKE(j, k) V sum##j##_##k = LOAD(SUM, W, sums, (j * taps_w + k) * c);
 #define TAKE_TAPS(j) COLUMNS(TAKE, j)
-#define GATHER(j, k) sum##j##_##k = FMA(LOAD(DT, W, at, j * at_h + k * at_w), d, sum##j##_##k);
-#define GATHER_TAPS(j) COLUMNS(GATHER, j)
-#define GATHER_INSIDE(j, k) if (column + k * h.dilation >= 0 && column + k * h.dilation < h.in) GATHER(j, k)
-#define GATHER_TAPS_INSIDE(j) COLUMNS(GATHER_INSIDE, j)
 #define GIVE(j, k) if (k >= done) STORE(SUM, W, sums, (j * taps_w + k) * c, sum##j##_##k);
 #define GIVE_TAPS(j) COLUMNS(GIVE, j)
+#define GATHER_TAPS(j) COLUMNS(GATHER, j)
+#define GATHER_TAPS_INSIDE(j) COLUMNS(GATHER_INSIDE, j)
+/* The next row's, but no nearer: this row's lines are often so far apart that they share few sets of a first-level cache. */
+#define NEXT_ROW(p, COUNT)                                                                                                   \
+    PREFETCH_TO_L2(dy + (p + h.out) * c);                                                                                    \
+    PREFETCH_TO_L2(at + ((COUNT - 1) * at_h + below));
+#if STEP == 1
+/* Column by column of x: tap k of pixel p - k·dilation reads column p, so that one load of x serves all taps of a row. */
+#define TAKE_COLUMN(j) V x##j = LOAD(DT, W, at, j * at_h);
+#define TAKE_PIXEL(k) V d##k = LOAD(DT, W, dy, (p - k * h.dilation) * c);
+#define GATHER(j, k) sum##j##_##k = FMA(x##j, d##k, sum##j##_##k);
+#define GATHER_INSIDE(j, k)                                                                                                  \
+    if (p - k * h.dilation >= 0 && p - k * h.dilation < h.out)                                                               \
+        sum##j##_##k = FMA(x##j, LOAD(DT, W, dy, (p - k * h.dilation) * c), sum##j##_##k);
+#define GATHER_ROW(SET, COUNT)                                                                                               \
+    int reach_w = (NV - 1) * h.dilation, end = min(h.out + reach_w, h.in - left);                                            \
+    PLAIN_LOOP                                                                                                               \
+    for (int p = max(-left, 0); p < end; p++) {                                                                              \
+        __global const M *at = x + p * c;                                                                                    \
+        NEXT_ROW(p, COUNT)                                                                                                   \
+        SET(TAKE_COLUMN)                                                                                                     \
+        if (p >= reach_w && p < h.out) {                                                                                     \
+            CAT(ROWS_, NV)(TAKE_PIXEL)                                                                                       \
+            SET(GATHER_TAPS)                                                                                                 \
+        } else {                                                                                                             \
+            SET(GATHER_TAPS_INSIDE)                                                                                          \
+        }                                                                                                                    \
+    }
+#else
+#define GATHER(j, k) sum##j##_##k = FMA(LOAD(DT, W, at, j * at_h + k * at_w), d, sum##j##_##k);
+#define GATHER_INSIDE(j, k) if (column + k * h.dilation >= 0 && column + k * h.dilation < h.in) GATHER(j, k)
+#define GATHER_ROW(SET, COUNT)                                                                                               \
+    int step = h.stride * c, at_w = h.dilation * c;                                                                          \
+    /* Pixels from inner to outer have all of these taps. */                                                                 \
+    int inner = first_inside(left, h.stride, h.out);                                                                         \
+    int outer = end_inside(left + (NV - 1) * h.dilation, h.stride, h.out, h.in);                                             \
+    PLAIN_LOOP                                                                                                               \
+    for (int p = 0; p < h.out; p++) {                                                                                        \
+        V d = LOAD(DT, W, dy, p * c);                                                                                        \
+        __global const M *at = x + p * step;                                                                                 \
+        int column = left + p * h.stride;                                                                                    \
+        NEXT_ROW(p, COUNT)                                                                                                   \
+        PREFETCH_READ(at + ((COUNT - 1) * at_h + step - c + below));                                                         \
+        if (p >= inner && p < outer) {                                                                                       \
+            SET(GATHER_TAPS)                                                                                                 \
+        } else {                                                                                                             \
+            SET(GATHER_TAPS_INSIDE)                                                                                          \
+        }                                                                                                                    \
+    }
+#endif
 #define DEFINE_ADD(NAME, SET, COUNT)                                                                                         \
     static void CAT(add_, NAME)(__global const M *restrict x, __global const M *restrict dy, __global S *restrict sums, int c, axis h, \
                                 int taps_w, int left, int at_h, int below, int done) {                                       \
-        int step = h.stride * c, at_w = h.dilation * c;                                                                      \
-        /* Pixels from inner to outer have all of these taps. */                                                             \
-        int inner = first_inside(left, h.stride, h.out);                                                                     \
-        int outer = end_inside(left + (NV - 1) * h.dilation, h.stride, h.out, h.in);                                         \
         SET(TAKE_TAPS)                                                                                                       \
-        PLAIN_LOOP                                                                                                           \
-        for (int p = 0; p < h.out; p++) {                                                                                    \
-            V d = LOAD(DT, W, dy, p * c);                                                                                    \
-            __global const M *at = x + p * step;                                                                             \
-            int column = left + p * h.stride;                                                                                \
-            PREFETCH_READ(dy + (p + h.out) * c);                                                                             \
-            PREFETCH_READ(at + ((COUNT - 1) * at_h + below));                                                                \
-            if (step != c) PREFETCH_READ(at + ((COUNT - 1) * at_h + step - c + below));                                      \
-            if (p >= inner && p < outer) {                                                                                   \
-                SET(GATHER_TAPS)                                                                                             \
-            } else {                                                                                                         \
-                SET(GATHER_TAPS_INSIDE)                                                                                      \
-            }                                                                                                                \
-        }                                                                                                                    \
+        GATHER_ROW(SET, COUNT)                                                                                               \
         SET(GIVE_TAPS)                                                                                                       \
     }
 DEFINE_ADD(row, ROWS_1, 1)

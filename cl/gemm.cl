@@ -83,6 +83,15 @@ static row to_next(row r, steps s) {
 
 /* Where the rows of a tile lie in A and C, from r on; those beyond `left` repeat the last one.  Returns the next tile's first. */
 static row find_rows(row r, steps s, int left, long *a_row, long *c_row) {
+    if (left == MR && r.r3 + MR < s.m3) { /* as most do: without a carry */
+        PLAIN_LOOP
+        for (int i = 0; i < MR; i++) {
+            a_row[i] = r.a + i * s.a3;
+            c_row[i] = r.c + i * s.c3;
+        }
+        row next = {r.r2, r.r3 + MR, r.a + MR * s.a3, r.c + MR * s.c3};
+        return next;
+    }
     PLAIN_LOOP
     for (int i = 0; i < MR; i++) {
         a_row[i] = r.a;

@@ -155,6 +155,7 @@ static void depthwise_weight(const clef__lowering *lw) {
     int64_t columns = sums_of_row(lw, a->kernel[1]), together = a->kernel[0] * columns <= sums_at_once(lw) ? a->kernel[0] : 1;
     if (wide(lw)) clef__launch_define(lw, "MR", "%d", (int)together);
     if (wide(lw)) clef__launch_define(lw, "NV", "%d", (int)columns);
+    if (wide(lw)) clef__launch_define(lw, "STEP", "%d", (int)a->stride[1]);
     /* clang-format off */
     depthwise_weight_args args = {
         .x = x.data, .dy = dy.data, .to = sums, .geometry = geometry_of(a, &x, &dy),

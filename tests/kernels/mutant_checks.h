@@ -313,6 +313,10 @@ static void depthwise(void) {
         (convolution){2, 6, 8, 10, 6, 3, 2, {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 1}, .groups = 6}, {2, 1}, 8, 6},
         true);
     check_convolution((convolution){3, 5, 20, 16, 5, 3, 3, {.padding = {1, 1}, .groups = 5}, {1, 1}, 20, 16}, true);
+    check_convolution((convolution){1, 6, 9, 12, 6, 2, 3, {.stride = {2, 1}, .padding = {0, 1}, .groups = 6}, {0, 1}, 4, 12}, true);
+    check_convolution(
+        (convolution){1, 6, 5, 15, 6, 2, 3, {.stride = {1, 2}, .padding = {0, 1}, .dilation = {1, 2}, .groups = 6}, {0, 1}, 4, 7},
+        true);
     check_convolution((convolution){1, 5, 4, 30, 5, 2, 25, {.padding = {0, 2}, .dilation = {2, 1}, .groups = 5}, {0, 2}, 2, 10},
                       true);
 }
