@@ -234,35 +234,39 @@ bool clef__code_compile(clef__device *device, clef__code *code, const char *kern
 /* ---- several as one program ----
    What a driver's compiler does before it looks at a source may take longer than a small kernel does. */
 
-enum { MOST_PARTS = 16 }; /* so that one program is no long wait */
-
-/* The texts of the reserved codes, each under a name of its own, as one. */
-static clef__program *compile_joined(clef__device *device, clef__code *const *all, const int *which, int n, const char *name) {
+/* The texts of all parts, each under a name of its own, as one. */
+static char *join_texts(const clef__join *join) {
     int uses = 0;
     clef__text text = {0};
-    for (int i = 0; i < n; i++) uses |= uses_of(all[which[i]]);
+    for (int i = 0; i < join->n; i++) uses |= uses_of(join->part[i]);
     clef__text_add(&text, "#define USES %d\n", uses);
     clef__text_append(&text, clef__embedded("common.h"));
-    for (int i = 0; i < n; i++) {
-        clef__text_add(&text, "\n#undef NAME\n#define NAME %s_%d\n", name, i);
-        clef__text_append(&text, all[which[i]]->text);
+    for (int i = 0; i < join->n; i++) {
+        clef__text_add(&text, "\n#undef NAME\n#define NAME %s_%d\n", join->name, i);
+        clef__text_append(&text, join->part[i]->text);
     }
-    clef__program *program = n > 1 && text.data ? clef__program_quietly(device, text.data, all[0]->options, name) : NULL;
-    clef__free(text.data);
-    return program;
+    return text.data;
 }
 
-/* The first that nobody asked for; returns how many were looked at. */
-static int join_some(clef__device *device, clef__code *const *all, uint8_t (*key)[32], int n, const char *name) {
-    int which[MOST_PARTS], joined = clef__programs_reserve(device, key, n, which, MOST_PARTS);
-    clef__program *program = compile_joined(device, all, which, joined, name);
-    for (int i = 0; i < joined; i++) {
-        char kernel[64];
-        snprintf(kernel, sizeof kernel, "%s_%d", name, i);
-        remember((clef__code_entry *)all[which[i]], clef__program_enter(device, key[which[i]], program, kernel));
+/* The first that nobody asked for; `looked` says how many were looked at.  NULL without host memory, or if there are none. */
+static clef__join *join_some(clef__device *device, clef__code *const *all, uint8_t (*key)[32], int n, const char *name,
+                             int *looked) {
+    int which[CLEF__JOINED];
+    clef__join *join = clef__calloc(1, sizeof *join);
+    *looked = n;
+    if (!join) return NULL;
+    join->device = device;
+    join->name = name;
+    join->n = clef__programs_reserve(device, key, n, which, CLEF__JOINED);
+    for (int i = 0; i < join->n; i++) {
+        join->part[i] = all[which[i]];
+        memcpy(join->key[i], key[which[i]], sizeof join->key[i]);
     }
-    clef__program_release(device, program);
-    return joined == MOST_PARTS ? which[joined - 1] + 1 : n;
+    if (join->n == CLEF__JOINED) *looked = which[join->n - 1] + 1;
+    if (join->n > 1) join->text = join_texts(join);
+    if (join->n > 0) return join;
+    clef__free(join);
+    return NULL;
 }
 
 static bool key_of(clef__device *device, clef__code *code, uint8_t key[32]) {
@@ -272,10 +276,39 @@ static bool key_of(clef__device *device, clef__code *code, uint8_t key[32]) {
     return known;
 }
 
-void clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name) {
+clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name, clef__join *others) {
     uint8_t(*key)[32] = clef__alloc((size_t)n * sizeof *key);
     bool known = key != NULL;
     for (int i = 0; known && i < n; i++) known = key_of(device, all[i], key[i]);
-    for (int at = 0; known && at < n;) at += join_some(device, all + at, key + at, n - at, name);
+    for (int at = 0, looked; known && at < n; at += looked) {
+        clef__join *join = join_some(device, all + at, key + at, n - at, name, &looked);
+        if (!join) continue;
+        join->next = others;
+        others = join;
+    }
     clef__free(key);
+    return others;
+}
+
+void clef__join_kernel(const clef__join *join, int i, char name[CLEF__JOINED_NAME]) {
+    snprintf(name, CLEF__JOINED_NAME, "%s_%d", join->name, i);
+}
+
+void clef__join_compile(const clef__join *join) {
+    const char *options = join->part[0]->options;
+    clef__program *program = join->text ? clef__program_quietly(join->device, join->text, options, join->name) : NULL;
+    for (int i = 0; i < join->n; i++) {
+        char kernel[CLEF__JOINED_NAME];
+        clef__join_kernel(join, i, kernel);
+        remember((clef__code_entry *)join->part[i], clef__program_enter(join->device, join->key[i], program, kernel));
+    }
+    clef__program_release(join->device, program);
+}
+
+void clef__joins_free(clef__join *join) {
+    for (clef__join *next; join; join = next) {
+        next = join->next;
+        clef__free(join->text);
+        clef__free(join);
+    }
 }

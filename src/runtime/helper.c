@@ -17,11 +17,12 @@ enum { CORES = 2, LEAST_FILE = CLEF__CHILD_FILE + 1 };
 static const double PATIENCE = 1; /* seconds, until it is no child any more */
 
 /* ---- what is wanted ----
-   Lines, as probe_main.c reads them: "program BYTES BYTES", of the source and of the options, which follow; for each kernel that is wanted of
-   it "kernel NAME" and the size of a work-group, and for each of its arguments "memory" or "number" and its bytes. */
+   Lines, as probe_compile.c reads them: "program BYTES BYTES", of the source and of the options, which follow; behind all of these
+   "kernel PROGRAM NAME" and the size of a work-group, and for each of its arguments "memory" or "number" and its bytes. */
 struct clef__help {
     clef__device *device;
-    clef__text text;
+    clef__text programs, kernels;
+    int n;
 };
 
 static bool is_whole(const clef__device *device) { return !device->divided && device->programs->n == 1 && device->info.index >= 0; }
@@ -56,37 +57,52 @@ clef__help *clef__help_new(clef__device *device) {
     return help;
 }
 
-void clef__help_program(clef__help *help, clef__code *code) {
-    char *source = clef__code_text(code, NULL), *options = clef__program_options(help->device, code->options);
+static int add_program(clef__help *help, const char *source, const char *options) {
     if (source && options) {
-        clef__text_add(&help->text, "program %zu %zu\n", strlen(source), strlen(options));
-        clef__text_append(&help->text, source);
-        clef__text_append(&help->text, options);
-    } else help->text.failed = true;
+        clef__text_add(&help->programs, "program %zu %zu\n", strlen(source), strlen(options));
+        clef__text_append(&help->programs, source);
+        clef__text_append(&help->programs, options);
+    } else help->programs.failed = true;
+    return help->n++;
+}
+
+int clef__help_code(clef__help *help, clef__code *code) {
+    char *source = clef__code_text(code, NULL), *options = clef__program_options(help->device, code->options);
+    int number = add_program(help, source, options);
     clef__free(source);
     clef__free(options);
+    return number;
 }
 
-void clef__help_kernel(clef__help *help, const char *name, const size_t local[3]) {
-    clef__text_add(&help->text, "kernel %s %zu %zu %zu\n", name, local[0], local[1], local[2]);
+int clef__help_join(clef__help *help, const clef__join *join) {
+    char *options = clef__program_options(help->device, join->part[0]->options);
+    int number = add_program(help, join->text, options);
+    clef__free(options);
+    return number;
 }
 
-void clef__help_memory(clef__help *help) { clef__text_append(&help->text, "memory\n"); }
+void clef__help_kernel(clef__help *help, int program, const char *name, const size_t local[3]) {
+    clef__text_add(&help->kernels, "kernel %d %s %zu %zu %zu\n", program, name, local[0], local[1], local[2]);
+}
+
+void clef__help_memory(clef__help *help) { clef__text_append(&help->kernels, "memory\n"); }
 
 void clef__help_number(clef__help *help, const void *bytes, size_t n) {
-    clef__text_append(&help->text, "number ");
-    for (size_t i = 0; i < n; i++) clef__text_add(&help->text, "%02x", ((const unsigned char *)bytes)[i]);
-    clef__text_append(&help->text, "\n");
+    clef__text_append(&help->kernels, "number ");
+    for (size_t i = 0; i < n; i++) clef__text_add(&help->kernels, "%02x", ((const unsigned char *)bytes)[i]);
+    clef__text_append(&help->kernels, "\n");
 }
 
 /* ---- the process ---- */
 
+static bool write_text(FILE *file, const clef__text *text) { return fwrite(text->data, 1, text->length, file) == text->length; }
+
 /* Open for reading from its begin; -1: there is none. */
-static int file_of(const clef__text *text) {
+static int file_of(const clef__help *help) {
     FILE *file = tmpfile();
     if (!file) return -1;
     int from = fcntl(fileno(file), F_DUPFD_CLOEXEC, LEAST_FILE);
-    bool written = fwrite(text->data, 1, text->length, file) == text->length && fflush(file) == 0 && from >= 0 &&
+    bool written = write_text(file, &help->programs) && write_text(file, &help->kernels) && fflush(file) == 0 && from >= 0 &&
                    lseek(from, 0, SEEK_SET) == 0;
     fclose(file);
     if (written || from < 0) return from;
@@ -109,12 +125,13 @@ static int start(char *const *arguments, int list) {
     return started ? held : 0;
 }
 
-static void begin(clef__device *device, const clef__text *text) {
+static void begin(const clef__help *help) {
+    const clef__device *device = help->device;
     char program[PATH_MAX], number[32];
     char *arguments[] = {program, (char *)(uintptr_t) "compile", (char *)(uintptr_t)device->info.platform, number, NULL};
     if (!clef__child_program(program)) return;
     snprintf(number, sizeof number, "%d", device->info.index);
-    int list = file_of(text);
+    int list = file_of(help);
     device->ctx->helper = start(arguments, list);
     if (list >= 0) close(list);
     clef__log_line(device->ctx, CLEF_LOG_DEBUG, "helper: %s",
@@ -123,8 +140,10 @@ static void begin(clef__device *device, const clef__text *text) {
 
 void clef__help_begin(clef__help *help) {
     if (!help) return;
-    if (!help->text.failed && help->text.data) begin(help->device, &help->text);
-    clef__free(help->text.data);
+    bool failed = help->programs.failed || help->kernels.failed;
+    if (!failed && help->programs.data && help->kernels.data) begin(help);
+    clef__free(help->programs.data);
+    clef__free(help->kernels.data);
     clef__free(help);
 }
 

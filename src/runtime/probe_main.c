@@ -3,30 +3,26 @@
 
        clef-probe events PLATFORM DEVICE [DEVICE]    Do events order the work of several queues in one context?
        clef-probe user_events PLATFORM DEVICE        Does work wait for user events, and go on when they are complete, mapped memory too?
-       clef-probe compile PLATFORM DEVICE            Compiles what file descriptor 3 lists, the last program first (helper.c).
+       clef-probe compile PLATFORM DEVICE            Compiles what file descriptor 3 lists (probe_compile.c).
 
    PLATFORM is the name of the devices' platform.  DEVICE is a number in the list of all devices (device.c lists them in the same
    order), or NUMBER:UNITS for a sub-device of so many compute units.
 
    Answers go to file descriptor 3, each with a line break: "listed" when the devices are there, "ready" when everything was made
    and has run once, "half" half-way, "right" when all numbers were right.  Anything else is no, a silence too.  probe.c starts this
-   program, with the program's environment and a limit of time.  To compile it becomes a process of its own, which ends with its standard
-   input; helper.c starts it, and hears nothing of it.  It knows nothing of the library, and what fails ends it at once. */
-#include "runtime/opencl_api.h"
-#include <errno.h>
+   program, with the program's environment and a limit of time.  It knows nothing of the library, and what fails ends it at once. */
+#include "runtime/probe_program.h"
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { MAX_PLATFORMS = 32, MAX_FOUND = 64 }; /* as in device.c */
 enum { ROUNDS = 50, COUNT = 1 << 14, BYTES = COUNT * (int)sizeof(cl_uint) };
-enum { ANSWERS = 3, LIST = 3, LONGEST = 20 }; /* seconds, for whoever starts it by hand */
+enum { ANSWERS = 3, LONGEST = 20 }; /* seconds, for whoever starts it by hand */
 
 /* A kernel, as kernels and copies run on different engines of a device; whoever mixes up an order gets other numbers. */
 static const char source[] = "__kernel void advance(__global uint *x, uint factor, uint add) {\n"
@@ -36,23 +32,23 @@ static const char source[] = "__kernel void advance(__global uint *x, uint facto
 
 /* ---- answers ---- */
 /* Without the driver's clean-up, which is no part of the question. */
-static void require(bool good) {
+void clef_probe_require(bool good) {
     if (!good) _exit(1);
 }
 
-static void check(cl_int code) { require(code == CL_SUCCESS); }
+void clef_probe_check(cl_int code) { clef_probe_require(code == CL_SUCCESS); }
 
 static void say(const char *line) {
     size_t n = strlen(line);
-    require(write(ANSWERS, line, n) == (ssize_t)n);
+    clef_probe_require(write(ANSWERS, line, n) == (ssize_t)n);
 }
 
 /* ---- devices ---- */
 /* The device of that number among all, if it is of the platform with that name. */
-static cl_device_id find(const char *platform_name, long number) {
+cl_device_id clef_probe_find(const char *platform_name, long number) {
     cl_platform_id platforms[MAX_PLATFORMS];
     cl_uint n_platforms = 0, n = 0;
-    check(clGetPlatformIDs(MAX_PLATFORMS, platforms, &n_platforms));
+    clef_probe_check(clGetPlatformIDs(MAX_PLATFORMS, platforms, &n_platforms));
     for (cl_uint p = 0; p < n_platforms && p < MAX_PLATFORMS; p++) {
         cl_device_id ids[MAX_FOUND];
         char name[1024] = "";
@@ -62,8 +58,8 @@ static cl_device_id find(const char *platform_name, long number) {
             number -= (long)n;
             continue;
         }
-        check(clGetPlatformInfo(platforms[p], CL_PLATFORM_NAME, sizeof name, name, NULL));
-        require(strstr(name, platform_name) != NULL); /* the library cuts blanks off its ends */
+        clef_probe_check(clGetPlatformInfo(platforms[p], CL_PLATFORM_NAME, sizeof name, name, NULL));
+        clef_probe_require(strstr(name, platform_name) != NULL); /* the library cuts blanks off its ends */
         return ids[number];
     }
     _exit(1);
@@ -75,10 +71,10 @@ static void divide(cl_device_id whole, const long *units, cl_uint parts, cl_devi
     by_counts[1 + parts] = CL_DEVICE_PARTITION_BY_COUNTS_LIST_END;
     size_t bytes = 0;
     bool can = false;
-    check(clGetDeviceInfo(whole, CL_DEVICE_PARTITION_PROPERTIES, sizeof kinds, kinds, &bytes));
+    clef_probe_check(clGetDeviceInfo(whole, CL_DEVICE_PARTITION_PROPERTIES, sizeof kinds, kinds, &bytes));
     for (size_t i = 0; i < bytes / sizeof *kinds; i++) can |= kinds[i] == CL_DEVICE_PARTITION_BY_COUNTS;
-    require(can); /* rusticl 22.3 crashes when asked in vain */
-    check(clCreateSubDevices(whole, by_counts, parts, ids, NULL));
+    clef_probe_require(can); /* rusticl 22.3 crashes when asked in vain */
+    clef_probe_check(clCreateSubDevices(whole, by_counts, parts, ids, NULL));
 }
 
 /* One or two devices from the command line, or one twice; two parts of one device are made together. */
@@ -89,8 +85,8 @@ static void choose(const char *platform, char *const *arguments, int n, cl_devic
         char *end;
         long number = strtol(arguments[i], &end, 10);
         if (*end == ':') units[i] = strtol(end + 1, &end, 10);
-        require(number >= 0 && units[i] >= 0 && !*end);
-        ids[i] = whole[i] = find(platform, number);
+        clef_probe_require(number >= 0 && units[i] >= 0 && !*end);
+        ids[i] = whole[i] = clef_probe_find(platform, number);
     }
     if (n == 2 && whole[0] == whole[1] && units[0] && units[1]) divide(whole[0], units, 2, ids);
     else
@@ -107,13 +103,13 @@ typedef struct side {
     cl_mem own, other; /* its number and the other side's */
 } side;
 
-static cl_context open_context(cl_device_id *ids, cl_uint n) {
+cl_context clef_probe_open(cl_device_id *ids, cl_uint n) {
     cl_int code;
     cl_platform_id platform;
-    check(clGetDeviceInfo(ids[0], CL_DEVICE_PLATFORM, sizeof platform, &platform, NULL));
+    clef_probe_check(clGetDeviceInfo(ids[0], CL_DEVICE_PLATFORM, sizeof platform, &platform, NULL));
     const cl_context_properties on[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)platform, 0};
     cl_context context = clCreateContext(on, n, ids, NULL, NULL, &code);
-    check(code);
+    clef_probe_check(code);
     return context;
 }
 
@@ -121,8 +117,8 @@ static cl_program build(cl_context context) {
     const char *text = source;
     cl_int code;
     cl_program program = clCreateProgramWithSource(context, 1, &text, NULL, &code);
-    check(code);
-    check(clBuildProgram(program, 0, NULL, "", NULL, NULL));
+    clef_probe_check(code);
+    clef_probe_check(clBuildProgram(program, 0, NULL, "", NULL, NULL));
     return program;
 }
 
@@ -132,32 +128,33 @@ static cl_event run_step(side *s, cl_mem x, cl_uint factor, cl_uint round, cl_ui
     bool apart = round % 2;
     cl_uint direct = apart ? 0 : n;
     cl_event done;
-    check(clSetKernelArg(s->step, 0, sizeof x, &x));
-    check(clSetKernelArg(s->step, 1, sizeof factor, &factor));
-    check(clSetKernelArg(s->step, 2, sizeof round, &round));
-    if (apart && n) check(clEnqueueBarrierWithWaitList(s->compute, n, waits, NULL));
-    check(clEnqueueNDRangeKernel(s->compute, s->step, 1, NULL, &global, NULL, direct, direct ? waits : NULL, apart ? NULL : &done));
-    if (apart) check(clEnqueueMarkerWithWaitList(s->compute, 0, NULL, &done));
+    clef_probe_check(clSetKernelArg(s->step, 0, sizeof x, &x));
+    clef_probe_check(clSetKernelArg(s->step, 1, sizeof factor, &factor));
+    clef_probe_check(clSetKernelArg(s->step, 2, sizeof round, &round));
+    if (apart && n) clef_probe_check(clEnqueueBarrierWithWaitList(s->compute, n, waits, NULL));
+    clef_probe_check(
+        clEnqueueNDRangeKernel(s->compute, s->step, 1, NULL, &global, NULL, direct, direct ? waits : NULL, apart ? NULL : &done));
+    if (apart) clef_probe_check(clEnqueueMarkerWithWaitList(s->compute, 0, NULL, &done));
     return done;
 }
 
 static cl_event copy(cl_command_queue queue, cl_mem from, cl_mem to, cl_event wait) {
     cl_event done;
-    check(clEnqueueCopyBuffer(queue, from, to, 0, 0, BYTES, 1, &wait, &done));
+    clef_probe_check(clEnqueueCopyBuffer(queue, from, to, 0, 0, BYTES, 1, &wait, &done));
     return done;
 }
 
 /* As the library waits (clef__queue_wait): with a marker, without which rusticl 22.3 only waits for what came after the last flush. */
 static void finish(cl_command_queue queue) {
-    check(clEnqueueMarkerWithWaitList(queue, 0, NULL, NULL));
-    check(clFinish(queue));
+    clef_probe_check(clEnqueueMarkerWithWaitList(queue, 0, NULL, NULL));
+    clef_probe_check(clFinish(queue));
 }
 
 /* With first, first + 1, … */
 static void fill(cl_command_queue queue, cl_mem x, cl_uint first) {
     static cl_uint numbers[COUNT];
     for (cl_uint i = 0; i < COUNT; i++) numbers[i] = first + i;
-    check(clEnqueueWriteBuffer(queue, x, CL_TRUE, 0, BYTES, numbers, 0, NULL, NULL));
+    clef_probe_check(clEnqueueWriteBuffer(queue, x, CL_TRUE, 0, BYTES, numbers, 0, NULL, NULL));
 }
 
 /* Everything it needs, each queue used once. */
@@ -169,10 +166,10 @@ static side open_side(cl_context context, cl_device_id id, cl_program program, c
     s.step = clCreateKernel(program, "advance", &code[2]);
     s.own = clCreateBuffer(context, CL_MEM_READ_WRITE, BYTES, NULL, &code[3]);
     s.other = clCreateBuffer(context, CL_MEM_READ_WRITE, BYTES, NULL, &code[4]);
-    for (int i = 0; i < 5; i++) check(code[i]);
+    for (int i = 0; i < 5; i++) clef_probe_check(code[i]);
     fill(s.transfer, s.other, 0);
     fill(s.compute, s.own, first);
-    check(clReleaseEvent(run_step(&s, s.own, 1, 0, 0, NULL)));
+    clef_probe_check(clReleaseEvent(run_step(&s, s.own, 1, 0, 0, NULL)));
     finish(s.compute);
     return s;
 }
@@ -186,8 +183,8 @@ static cl_uint expected(cl_uint first, const cl_uint factor[2]) {
 
 static void verify(const side *s, cl_event last, cl_uint first, const cl_uint factor[2]) {
     static cl_uint numbers[COUNT];
-    check(clEnqueueReadBuffer(s->compute, s->own, CL_TRUE, 0, BYTES, numbers, 1, &last, NULL));
-    for (cl_uint i = 0; i < COUNT; i++) require(numbers[i] == expected(first + i, factor));
+    clef_probe_check(clEnqueueReadBuffer(s->compute, s->own, CL_TRUE, 0, BYTES, numbers, 1, &last, NULL));
+    for (cl_uint i = 0; i < COUNT; i++) clef_probe_require(numbers[i] == expected(first + i, factor));
 }
 
 /* Each side steps its own number, gets a copy of the other's, steps that, and gets its own back; back[i]: own is there again.  The
@@ -198,22 +195,22 @@ static void exchange(side s[2], cl_uint round, const cl_uint factor[2], cl_event
     for (int i = 0; i < 2; i++) sent[i] = copy(s[round % 2 ? i : 1 - i].transfer, s[i].own, s[1 - i].other, stepped[i]);
     for (int i = 0; i < 2; i++) again[i] = run_step(&s[i], s[i].other, factor[1], round, 2, sent);
     for (int i = 0; i < 2; i++) {
-        if (round) check(clReleaseEvent(back[i]));
+        if (round) clef_probe_check(clReleaseEvent(back[i]));
         back[i] = copy(s[round % 2 ? 1 - i : i].transfer, s[1 - i].other, s[i].own, again[1 - i]);
     }
     for (int i = 0; i < 2; i++) {
-        check(clReleaseEvent(stepped[i]));
-        check(clReleaseEvent(sent[i]));
-        check(clReleaseEvent(again[i]));
-        check(clFlush(s[i].compute));
-        check(clFlush(s[i].transfer));
+        clef_probe_check(clReleaseEvent(stepped[i]));
+        clef_probe_check(clReleaseEvent(sent[i]));
+        clef_probe_check(clReleaseEvent(again[i]));
+        clef_probe_check(clFlush(s[i].compute));
+        clef_probe_check(clFlush(s[i].transfer));
     }
 }
 
 /* The host waits for nothing before the end. */
 static void ask_events(cl_device_id ids[2]) {
     static const cl_uint factor[2] = {3, 5}, first[2] = {7, 1000003};
-    cl_context context = open_context(ids, ids[0] == ids[1] ? 1 : 2);
+    cl_context context = clef_probe_open(ids, ids[0] == ids[1] ? 1 : 2);
     cl_program program = build(context);
     side s[2];
     cl_event back[2];
@@ -239,7 +236,7 @@ static void pause_for(long microseconds) { nanosleep(&(struct timespec){.tv_nsec
 
 static cl_int state_of(cl_event event) {
     cl_int state;
-    check(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
+    clef_probe_check(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
     return state;
 }
 
@@ -253,39 +250,39 @@ static bool all_untouched(const cl_uint *numbers) {
 static void *open_gates(void *user) {
     passage *p = user;
     pause_for(1000);
-    require(state_of(p->fetched) != CL_COMPLETE && all_untouched(stage));
-    check(clSetUserEventStatus(p->gate[0], CL_COMPLETE));
-    check(clWaitForEvents(1, &p->fetched));
-    require(memcmp(stage, sent, sizeof stage) == 0);
-    require(state_of(p->last) != CL_COMPLETE && all_untouched(result));
-    check(clSetUserEventStatus(p->gate[1], CL_COMPLETE));
+    clef_probe_require(state_of(p->fetched) != CL_COMPLETE && all_untouched(stage));
+    clef_probe_check(clSetUserEventStatus(p->gate[0], CL_COMPLETE));
+    clef_probe_check(clWaitForEvents(1, &p->fetched));
+    clef_probe_require(memcmp(stage, sent, sizeof stage) == 0);
+    clef_probe_require(state_of(p->last) != CL_COMPLETE && all_untouched(result));
+    clef_probe_check(clSetUserEventStatus(p->gate[1], CL_COMPLETE));
     return NULL;
 }
 
 static void queue_passage(side *from, side *to, passage *p, cl_uint round) {
     cl_event stored, stepped[2] = {run_step(from, from->own, 3, round, 0, NULL)};
     const cl_event fetch_behind[2] = {stepped[0], p->gate[0]};
-    check(clEnqueueReadBuffer(from->transfer, from->own, CL_FALSE, 0, BYTES, stage, 2, fetch_behind, &p->fetched));
-    check(clEnqueueWriteBuffer(to->transfer, to->other, CL_FALSE, 0, BYTES, stage, 1, &p->gate[1], &stored));
+    clef_probe_check(clEnqueueReadBuffer(from->transfer, from->own, CL_FALSE, 0, BYTES, stage, 2, fetch_behind, &p->fetched));
+    clef_probe_check(clEnqueueWriteBuffer(to->transfer, to->other, CL_FALSE, 0, BYTES, stage, 1, &p->gate[1], &stored));
     stepped[1] = run_step(to, to->other, 5, round, 1, &stored);
-    check(clEnqueueReadBuffer(to->compute, to->other, CL_FALSE, 0, BYTES, result, 1, &stepped[1], &p->last));
+    clef_probe_check(clEnqueueReadBuffer(to->compute, to->other, CL_FALSE, 0, BYTES, result, 1, &stepped[1], &p->last));
     const cl_command_queue queues[] = {from->compute, from->transfer, to->transfer, to->compute};
-    for (int i = 0; i < 4; i++) check(clFlush(queues[i]));
-    for (int i = 0; i < 2; i++) check(clReleaseEvent(stepped[i]));
-    check(clReleaseEvent(stored));
+    for (int i = 0; i < 4; i++) clef_probe_check(clFlush(queues[i]));
+    for (int i = 0; i < 2; i++) clef_probe_check(clReleaseEvent(stepped[i]));
+    clef_probe_check(clReleaseEvent(stored));
 }
 
 /* In each of the ways to wait. */
 static void wait_for(const side *s, cl_event event, cl_uint round) {
     static cl_uint again[COUNT];
-    if (round % 4 == 0) check(clWaitForEvents(1, &event));
+    if (round % 4 == 0) clef_probe_check(clWaitForEvents(1, &event));
     else if (round % 4 == 1) finish(s->compute);
     else if (round % 4 == 2) {
-        check(clEnqueueReadBuffer(s->compute, s->other, CL_TRUE, 0, BYTES, again, 0, NULL, NULL));
-        require(memcmp(again, result, sizeof again) == 0);
+        clef_probe_check(clEnqueueReadBuffer(s->compute, s->other, CL_TRUE, 0, BYTES, again, 0, NULL, NULL));
+        clef_probe_require(memcmp(again, result, sizeof again) == 0);
     } else
         while (state_of(event) > CL_COMPLETE) pause_for(100);
-    require(state_of(event) == CL_COMPLETE);
+    clef_probe_require(state_of(event) == CL_COMPLETE);
 }
 
 static void pass(cl_context context, side *from, side *to, cl_uint round) {
@@ -298,16 +295,16 @@ static void pass(cl_context context, side *from, side *to, cl_uint round) {
     }
     for (int i = 0; i < 2; i++) {
         p.gate[i] = clCreateUserEvent(context, &code);
-        check(code);
+        clef_probe_check(code);
     }
     queue_passage(from, to, &p, round);
-    require(pthread_create(&thread, NULL, open_gates, &p) == 0);
+    clef_probe_require(pthread_create(&thread, NULL, open_gates, &p) == 0);
     wait_for(to, p.last, round);
-    for (cl_uint i = 0; i < COUNT; i++) require(result[i] == sent[i] * 5 + round);
-    require(pthread_join(thread, NULL) == 0);
-    for (int i = 0; i < 2; i++) check(clReleaseEvent(p.gate[i]));
-    check(clReleaseEvent(p.fetched));
-    check(clReleaseEvent(p.last));
+    for (cl_uint i = 0; i < COUNT; i++) clef_probe_require(result[i] == sent[i] * 5 + round);
+    clef_probe_require(pthread_join(thread, NULL) == 0);
+    for (int i = 0; i < 2; i++) clef_probe_check(clReleaseEvent(p.gate[i]));
+    clef_probe_check(clReleaseEvent(p.fetched));
+    clef_probe_check(clReleaseEvent(p.last));
 }
 
 /* As the host visits a device's memory (visit.c): the end of a mapping is queued before its begin has run.  rusticl 22.3 refuses that.  Reads
@@ -315,33 +312,33 @@ static void pass(cl_context context, side *from, side *to, cl_uint round) {
 static void visit(cl_context context, side *s, cl_uint round) {
     cl_int code[4];
     cl_event mapped, unmapped, stepped, gate[2] = {clCreateUserEvent(context, &code[0]), clCreateUserEvent(context, &code[1])};
-    for (int i = 0; i < 2; i++) check(code[i]);
+    for (int i = 0; i < 2; i++) clef_probe_check(code[i]);
     stepped = run_step(s, s->own, 1, round, 1, &gate[0]);
     const cl_uint *from = clEnqueueMapBuffer(s->transfer, s->own, CL_FALSE, CL_MAP_READ, 0, BYTES, 1, &stepped, NULL, &code[2]);
     cl_uint *to =
         clEnqueueMapBuffer(s->transfer, s->other, CL_FALSE, CL_MAP_WRITE_INVALIDATE_REGION, 0, BYTES, 0, NULL, &mapped, &code[3]);
-    for (int i = 2; i < 4; i++) check(code[i]);
-    check(clEnqueueUnmapMemObject(s->transfer, s->own, (void *)(uintptr_t)from, 1, &gate[1], NULL));
-    check(clEnqueueUnmapMemObject(s->transfer, s->other, to, 0, NULL, &unmapped));
-    check(clReleaseEvent(stepped));
+    for (int i = 2; i < 4; i++) clef_probe_check(code[i]);
+    clef_probe_check(clEnqueueUnmapMemObject(s->transfer, s->own, (void *)(uintptr_t)from, 1, &gate[1], NULL));
+    clef_probe_check(clEnqueueUnmapMemObject(s->transfer, s->other, to, 0, NULL, &unmapped));
+    clef_probe_check(clReleaseEvent(stepped));
     stepped = run_step(s, s->other, 5, round, 1, &unmapped);
-    check(clFlush(s->compute));
-    check(clFlush(s->transfer));
-    check(clSetUserEventStatus(gate[0], CL_COMPLETE));
+    clef_probe_check(clFlush(s->compute));
+    clef_probe_check(clFlush(s->transfer));
+    clef_probe_check(clSetUserEventStatus(gate[0], CL_COMPLETE));
     while (state_of(mapped) > CL_COMPLETE) pause_for(100);
-    require(state_of(mapped) == CL_COMPLETE);
+    clef_probe_require(state_of(mapped) == CL_COMPLETE);
     for (int i = 0; i < COUNT; i++) sent[i] += round;
-    require(memcmp(from, sent, sizeof sent) == 0);
+    clef_probe_require(memcmp(from, sent, sizeof sent) == 0);
     for (int i = 0; i < COUNT; i++) to[i] = from[i] + 1;
-    check(clSetUserEventStatus(gate[1], CL_COMPLETE));
-    check(clEnqueueReadBuffer(s->compute, s->other, CL_TRUE, 0, BYTES, result, 1, &stepped, NULL));
-    for (int i = 0; i < COUNT; i++) require(result[i] == (sent[i] + 1) * 5 + round);
+    clef_probe_check(clSetUserEventStatus(gate[1], CL_COMPLETE));
+    clef_probe_check(clEnqueueReadBuffer(s->compute, s->other, CL_TRUE, 0, BYTES, result, 1, &stepped, NULL));
+    for (int i = 0; i < COUNT; i++) clef_probe_require(result[i] == (sent[i] + 1) * 5 + round);
     const cl_event all[] = {gate[0], gate[1], mapped, unmapped, stepped};
-    for (int i = 0; i < 5; i++) check(clReleaseEvent(all[i]));
+    for (int i = 0; i < 5; i++) clef_probe_check(clReleaseEvent(all[i]));
 }
 
 static void ask_user_events(cl_device_id id) {
-    cl_context context = open_context(&id, 1);
+    cl_context context = clef_probe_open(&id, 1);
     cl_program program = build(context);
     side from = open_side(context, id, program, first_sent), to = open_side(context, id, program, 0);
     for (cl_uint i = 0; i < COUNT; i++) sent[i] = first_sent + i;
@@ -353,140 +350,9 @@ static void ask_user_events(cl_device_id id) {
     }
 }
 
-/* ---- compiling ---- */
-enum { MOST_PROGRAMS = 4096, MOST_BYTES = 65536, NAME = 256, MEMORY = 256 << 20, PATIENCE = 120 }; /* PATIENCE: seconds */
-typedef struct compiling {
-    cl_context context;
-    cl_device_id id;
-    cl_command_queue queue;
-    cl_mem memory;
-} compiling;
-
-/* All of the file, with a zero byte behind it. */
-static char *read_list(void) {
-    off_t bytes = lseek(LIST, 0, SEEK_END), at = 0;
-    char *text = bytes > 0 ? malloc((size_t)bytes + 1) : NULL;
-    require(text && lseek(LIST, 0, SEEK_SET) == 0);
-    for (ssize_t got = 1; at < bytes && got > 0; at += got) require((got = read(LIST, text + at, (size_t)(bytes - at))) > 0);
-    text[bytes] = 0;
-    return text;
-}
-
-static size_t next_number(char **at) { return strtoull(*at, at, 10); }
-
-/* A line "program BYTES BYTES\n", of the source and of the options, which follow; behind them the lines of kernels. */
-typedef struct listed {
-    char *text, *kernels;
-    size_t text_bytes, option_bytes;
-} listed;
-
-static listed read_program(char *line) {
-    char *at = line + strlen("program");
-    listed p;
-    p.text_bytes = next_number(&at);
-    p.option_bytes = next_number(&at);
-    p.text = at + 1;
-    p.kernels = p.text + p.text_bytes + p.option_bytes;
-    return p;
-}
-
-static bool begins(const char *line, const char *word) { return strncmp(line, word, strlen(word)) == 0; }
-static char *next_line(char *line) { return strchr(line, '\n') + 1; }
-static bool is_argument(const char *line) { return begins(line, "memory\n") || begins(line, "number "); }
-
-/* Where each program begins; how many. */
-static int list_programs(char *text, char **program) {
-    int n = 0;
-    while (begins(text, "program ") && n < MOST_PROGRAMS) {
-        program[n++] = text;
-        for (text = read_program(text).kernels; begins(text, "kernel ") || is_argument(text);) text = next_line(text);
-    }
-    return n;
-}
-
-static unsigned char half_byte(char c) { return (unsigned char)(c <= '9' ? c - '0' : c - 'a' + 10); }
-
-static cl_int set_number(cl_kernel kernel, cl_uint i, const char *digits) {
-    static unsigned char number[MOST_BYTES];
-    size_t n = 0;
-    for (; *digits != '\n' && n < sizeof number; digits += 2)
-        number[n++] = (unsigned char)(half_byte(digits[0]) << 4 | half_byte(digits[1]));
-    return clSetKernelArg(kernel, i, n, number);
-}
-
-/* A line "kernel NAME SIZE SIZE SIZE", of a work-group, which is launched.  What it touches finds room in `memory`.  Kernels that a driver
-   refuses are left out.  Programs and kernels are kept to the end: to release them is dear, and no part of the task. */
-static void run_kernel(const compiling *c, cl_program program, char *line) {
-    char name[NAME];
-    size_t group[3], length = strcspn(line += strlen("kernel "), " ");
-    cl_int code;
-    if (length >= sizeof name) return;
-    memcpy(name, line, length);
-    name[length] = 0;
-    cl_kernel kernel = clCreateKernel(program, name, &code);
-    char *at = line + length;
-    for (int i = 0; i < 3; i++) group[i] = next_number(&at);
-    at++;
-    for (cl_uint i = 0; is_argument(at) && code == CL_SUCCESS; i++, at = next_line(at))
-        code = *at == 'm' ? clSetKernelArg(kernel, i, sizeof c->memory, &c->memory) : set_number(kernel, i, at + strlen("number "));
-    if (code == CL_SUCCESS) code = clEnqueueNDRangeKernel(c->queue, kernel, 3, NULL, group, group, 0, NULL, NULL);
-    if (code == CL_SUCCESS) check(clFinish(c->queue));
-}
-
-static void compile_program(const compiling *c, char *line) {
-    listed p = read_program(line);
-    const char *text = p.text;
-    char *options = malloc(p.option_bytes + 1);
-    cl_int code;
-    require(options);
-    memcpy(options, p.text + p.text_bytes, p.option_bytes);
-    options[p.option_bytes] = 0;
-    cl_program program = clCreateProgramWithSource(c->context, 1, &text, &p.text_bytes, &code);
-    check(code);
-    if (clBuildProgram(program, 1, &c->id, options, NULL, NULL) == CL_SUCCESS)
-        for (char *at = p.kernels; begins(at, "kernel ") || is_argument(at); at = next_line(at))
-            if (*at == 'k') run_kernel(c, program, at);
-    free(options);
-}
-
-static void *end_with_input(void *none) {
-    char byte;
-    while (read(STDIN_FILENO, &byte, 1) > 0 || errno == EINTR) continue;
-    (void)none;
-    _exit(0);
-}
-
-/* No child of the program that started this one; what a kernel does by numbers that fit no tensor leaves no dump. */
-static void go_on_alone(void) {
-    pthread_t thread;
-    pid_t other = fork();
-    require(other >= 0);
-    if (other > 0) _exit(0);
-    alarm(PATIENCE);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    require(pthread_create(&thread, NULL, end_with_input, NULL) == 0);
-}
-
-static void compile_all(cl_device_id id) {
-    static char *program[MOST_PROGRAMS];
-    compiling c = {.context = open_context(&id, 1), .id = id};
-    cl_int code;
-    c.queue = clCreateCommandQueue(c.context, id, 0, &code);
-    check(code);
-    c.memory = clCreateBuffer(c.context, CL_MEM_READ_WRITE, MEMORY, NULL, &code);
-    check(code);
-    for (int i = list_programs(read_list(), program) - 1; i >= 0; i--) compile_program(&c, program[i]);
-}
-
+/* ---- which of these ---- */
 int main(int argc, char **argv) {
-    if (argc == 4 && strcmp(argv[1], "compile") == 0) {
-        long number = strtol(argv[3], NULL, 10);
-        require(number >= 0);
-        fcntl(LIST, F_SETFD, FD_CLOEXEC);
-        go_on_alone();
-        compile_all(find(argv[2], number));
-        _exit(0);
-    }
+    if (argc == 4 && strcmp(argv[1], "compile") == 0) clef_probe_compile(argv[2], strtol(argv[3], NULL, 10));
     bool events = argc > 3 && strcmp(argv[1], "events") == 0, user_events = argc == 4 && strcmp(argv[1], "user_events") == 0;
     cl_device_id ids[2];
     alarm(LONGEST);

@@ -253,10 +253,24 @@ void clef__code_release(clef__code *code);
 bool clef__code_claim(clef__code *code);
 /* Compiles it unless it is; false with the error set.  Different codes may be compiled by several threads. */
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel);
-/* Compiles several codes of text alone and equal options together, where that is news.  The text calls its one kernel NAME, which
-   is `name` unless it is defined, and undefines what it defines anew.  No error if it cannot be done: each may be compiled by
-   itself. */
-void clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name);
+/* Several codes of text alone and equal options that are to be one program.  The text of each calls its one kernel NAME, which is `name`
+   unless it is defined, and undefines what it defines anew. */
+enum { CLEF__JOINED = 16, CLEF__JOINED_NAME = 64 }; /* so many, so that one program is no long wait */
+typedef struct clef__join {
+    struct clef__join *next;
+    clef__device *device;
+    const char *name;
+    char *text; /* NULL: each is to be compiled by itself */
+    int n;
+    clef__code *part[CLEF__JOINED];
+    uint8_t key[CLEF__JOINED][32];
+} clef__join;
+/* Those of them that are news, before others that were joined.  Whoever else wants one waits until it is compiled, so that has to follow. */
+clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name, clef__join *others);
+void clef__join_kernel(const clef__join *join, int i, char name[CLEF__JOINED_NAME]); /* what part i's is called in the program */
+/* No error if it cannot be done: each may be compiled by itself. */
+void clef__join_compile(const clef__join *join);
+void clef__joins_free(clef__join *join); /* it, and those behind it */
 void clef__kernel_free(clef__kernel *kernel);
 clef_status clef__kernel_set(clef__kernel *kernel, int index, size_t bytes, const void *value);
 clef_status clef__kernel_set_buffer(clef__kernel *kernel, int index, clef__buffer *buffer);
@@ -307,9 +321,10 @@ typedef struct clef__help clef__help;
 bool clef__help_can(const clef__device *device);
 bool clef__help_pays(clef__device *device);
 clef__help *clef__help_new(clef__device *device); /* NULL without host memory */
-/* Programs in the order in which they will be wanted, each followed by its kernels, each followed by its arguments. */
-void clef__help_program(clef__help *help, clef__code *code);
-void clef__help_kernel(clef__help *help, const char *name, const size_t local[3]);
+/* Programs, which are numbered from 0 on; and kernels of these in the order in which they will be wanted, each followed by its arguments. */
+int clef__help_code(clef__help *help, clef__code *code);
+int clef__help_join(clef__help *help, const clef__join *join);
+void clef__help_kernel(clef__help *help, int program, const char *name, const size_t local[3]);
 void clef__help_memory(clef__help *help);
 void clef__help_number(clef__help *help, const void *bytes, size_t n);
 void clef__help_begin(clef__help *help); /* and frees it; NULL is allowed */

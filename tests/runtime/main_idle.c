@@ -4,6 +4,7 @@
    ctest: labels=threads plain */
 #include "runtime_support.h"
 #include "support/io_files.h"
+#include "support/joined.h"
 #include "support/plain.h"
 #include <pthread.h>
 
@@ -33,7 +34,7 @@ static void make_one(clef__device *device, int n) { EXPECT(tells(device, clef__k
 static void join_some(clef__device *device) {
     clef__code *part[PARTS];
     for (int i = 0; i < PARTS; i++) part[i] = clef__code_of(device, source[SOURCES + i], NULL, "");
-    clef__codes_join(device, part, PARTS, "f");
+    compile_joined(device, part, PARTS, "f");
     for (int i = 0; i < PARTS; i++) {
         bool compiled = EXPECT(clef__code_compile(device, part[i], "f"));
         EXPECT(compiled && tells(device, clef__kernel_of(device, part[i]->program, "f"), SOURCES + i));

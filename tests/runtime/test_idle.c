@@ -1,6 +1,7 @@
 /* Programs that nobody holds: so many stay, those that were held last; held ones and their numbers stay whatever comes.
    ctest: plain */
 #include "runtime_support.h"
+#include "support/joined.h"
 #include <criterion/criterion.h>
 
 enum { KEPT = 3 };
@@ -225,7 +226,7 @@ Test(idle, a_thousand_codes_stay) {
 enum { PARTS = 5 };
 static void join(clef__code *part[PARTS]) {
     for (int i = 0; i < PARTS; i++) part[i] = code_of(200 + i);
-    clef__codes_join(device, part, PARTS, "f");
+    compile_joined(device, part, PARTS, "f");
 }
 
 Test(idle, parts_go_together) {

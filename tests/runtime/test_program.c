@@ -1,6 +1,7 @@
 /* Compiling, launching, tracing. */
 #include "runtime_support.h"
 #include "uses.h"
+#include "support/joined.h"
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -144,7 +145,7 @@ static int told_by_code(const char *text) {
 static void join(const char *const *text, int n, int in_vain) {
     clef__code *all[64];
     for (int i = 0; i < n; i++) all[i] = code_of(text[i]);
-    clef__codes_join(device, all, n, "f");
+    compile_joined(device, all, n, "f");
     for (int i = 0; i < n; i++) in_vain -= all[i]->program == NULL;
     cr_expect_eq(in_vain, 0);
 }

@@ -11,6 +11,7 @@ typedef struct compiling {
     clef_context *ctx;
     clef__launch **launch; /* the first with its code */
     int n, next, done;
+    clef__join *joined; /* of generated ones */
     pthread_mutex_t lock;
 } compiling;
 
@@ -61,31 +62,34 @@ void clef__fit_group(size_t local[3], size_t most) {
     }
 }
 
+static bool is_generated(const clef__launch *launch) { return strcmp(launch->name, CLEF__GENERATED) == 0; }
+
 /* What the plan generated for a device, together. */
-static void compile_generated(const compiling *c, int device) {
+static void join_generated(compiling *c, int device) {
     clef__code **all = clef__alloc(((size_t)c->n + 1) * sizeof *all);
     int n = 0;
     for (int i = 0; all && i < c->n; i++) {
         const clef__launch *launch = c->launch[i];
-        if (launch->device == device && strcmp(launch->name, CLEF__GENERATED) == 0 &&
+        if (launch->device == device && is_generated(launch) &&
             strcmp(launch->code->options, n ? all[0]->options : launch->code->options) == 0)
             all[n++] = launch->code;
     }
-    if (n) clef__codes_join(clef__device_at(c->ctx, device), all, n, CLEF__GENERATED);
+    if (n) c->joined = clef__codes_join(clef__device_at(c->ctx, device), all, n, CLEF__GENERATED, c->joined);
     clef__free(all);
 }
 
 /* ---- with the help of another process ---- */
 
-enum { MOST_TOLD = 16, LEAST_PROGRAMS = 4 }; /* kernels of a program, and programs that pay for another process */
+enum { LEAST_PROGRAMS = 4 }; /* that pay for another process */
 
-/* A driver may compile a kernel for the size of its work-group. */
-static bool is_told(clef__launch *const *told, int n, const clef__launch *launch) {
-    for (int i = 0; i < n; i++)
-        if (strcmp(told[i]->name, launch->name) == 0 && memcmp(told[i]->local, launch->local, sizeof launch->local) == 0)
-            return true;
-    return false;
-}
+/* What it was told: of each code of c->launch its program's number, and the kernels. */
+typedef struct telling {
+    clef__help *help;
+    const compiling *c;
+    int *program;
+    const clef__launch **told;
+    int n_told;
+} telling;
 
 /* In place of an argument's number: sizes, strides and counts of 1; and offsets behind which, and before, there is room for whatever a kernel
    touches all the same. */
@@ -105,46 +109,86 @@ static void tell_arguments(clef__help *help, const clef__launch *launch, unsigne
     }
 }
 
-static void tell_kernel(clef__help *help, const clef__launch *launch) {
+/* The program that its code is joined to; NULL: none.  `part` says as which part. */
+static const clef__join *join_of(const compiling *c, const clef__launch *launch, int *part) {
+    for (const clef__join *join = c->joined; join; join = join->next)
+        for (*part = 0; join->text && *part < join->n; ++*part)
+            if (join->part[*part] == launch->code) return join;
+    return NULL;
+}
+
+static void tell_kernel(telling *t, const clef__launch *launch, int program) {
+    char joined[CLEF__JOINED_NAME];
+    int part;
+    const clef__join *join = join_of(t->c, launch, &part);
     unsigned char *numbers = clef__calloc(1, launch->numbers);
     if (!numbers) return;
-    clef__help_kernel(help, launch->name, launch->local);
-    tell_arguments(help, launch, numbers);
+    if (join) clef__join_kernel(join, part, joined);
+    clef__help_kernel(t->help, program, join ? joined : launch->name, launch->local);
+    tell_arguments(t->help, launch, numbers);
+    t->told[t->n_told++] = launch;
     clef__free(numbers);
 }
 
-/* Of a program: the kernels that the plan launches. */
-static void tell_program(clef__help *help, const clef__plan *plan, clef__code *code) {
-    clef__launch *told[MOST_TOLD];
-    int n = 0;
-    clef__help_program(help, code);
-    for (int i = 0; i < plan->n_launches && n < MOST_TOLD; i++) {
-        clef__launch *launch = &plan->launch[i];
-        if (launch->code != code || is_told(told, n, launch)) continue;
-        tell_kernel(help, launch);
-        told[n++] = launch;
+/* A driver may compile a kernel for the size of its work-group. */
+static bool is_told(const telling *t, const clef__launch *launch) {
+    for (int i = 0; i < t->n_told; i++)
+        if (t->told[i]->code == launch->code && strcmp(t->told[i]->name, launch->name) == 0 &&
+            memcmp(t->told[i]->local, launch->local, sizeof launch->local) == 0)
+            return true;
+    return false;
+}
+
+/* Of Clef's own kernels, on the plan's first device?  Those of a program's own may not end by such numbers. */
+static bool is_told_of(const compiling *c, const clef__launch *launch) {
+    return launch->device == c->launch[0]->device && (launch->code->file || is_generated(launch));
+}
+
+/* The number of each program that is to be compiled. */
+static void tell_programs(const telling *t) {
+    for (int i = 0; i < t->c->n; i++) {
+        int part;
+        const clef__launch *launch = t->c->launch[i];
+        const clef__join *join = join_of(t->c, launch, &part);
+        t->program[i] = -1;
+        for (int j = 0; join && j < i && t->program[i] < 0; j++)
+            if (join_of(t->c, t->c->launch[j], &part) == join) t->program[i] = t->program[j];
+        if (t->program[i] >= 0 || !is_told_of(t->c, launch)) continue;
+        t->program[i] = join ? clef__help_join(t->help, join) : clef__help_code(t->help, launch->code);
     }
 }
 
-/* Of Clef's own kernels?  Those of a program's own may not end by such numbers, and what is generated is compiled together. */
-static bool is_told_of(const compiling *c, int i) {
-    return c->launch[i]->device == c->launch[0]->device && c->launch[i]->code->file;
+static void tell_launches(telling *t, const clef__plan *plan) {
+    for (int l = 0; l < plan->n_launches; l++) {
+        const clef__launch *launch = &plan->launch[l];
+        int i = 0;
+        while (i < t->c->n && t->c->launch[i]->code != launch->code) i++;
+        if (i < t->c->n && t->program[i] >= 0 && launch->device == t->c->launch[0]->device && !is_told(t, launch))
+            tell_kernel(t, launch, t->program[i]);
+    }
 }
 
 /* Are there enough for another process to compile some of them, and may it? */
 static bool can_get_help(const compiling *c) {
     int n = 0;
-    for (int i = 0; i < c->n; i++) n += is_told_of(c, i);
+    for (int i = 0; i < c->n; i++) n += is_told_of(c, c->launch[i]);
     return n > LEAST_PROGRAMS && unless("CLEF_HELPER", "0") && unless("CLEF_COMPILE_THREADS", "1") &&
            clef__help_can(clef__device_at(c->ctx, c->launch[0]->device));
 }
 
 static void get_help(const compiling *c, const clef__plan *plan) {
     clef__device *device = clef__device_at(c->ctx, c->launch[0]->device);
-    clef__help *help = clef__help_pays(device) ? clef__help_new(device) : NULL;
-    for (int i = c->next; help && i < c->n; i++)
-        if (is_told_of(c, i)) tell_program(help, plan, c->launch[i]->code);
-    clef__help_begin(help);
+    telling t = {.help = clef__help_pays(device) ? clef__help_new(device) : NULL, .c = c};
+    if (!t.help) return;
+    t.program = clef__alloc((size_t)c->n * sizeof *t.program);
+    t.told = clef__alloc((size_t)plan->n_launches * sizeof *t.told);
+    if (t.program && t.told) {
+        tell_programs(&t);
+        tell_launches(&t, plan);
+    }
+    clef__free(t.program);
+    clef__free(t.told);
+    clef__help_begin(t.help);
 }
 
 /* Compiles with a few threads; where another process may help, the first program shows whether the driver has them all.  CLEF_JOIN=0 is for programs
@@ -155,12 +199,14 @@ static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
     pthread_t second;
     if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
     bool may = can_get_help(&c);
+    for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) join_generated(&c, d);
     if (may) get_help(&c, plan);
-    for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) compile_generated(&c, d);
+    for (const clef__join *join = c.joined; join; join = join->next) clef__join_compile(join);
     if (may && compile_next(&c)) get_help(&c, plan);
     bool two = c.n > 1 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
     compile_some(&c);
     if (two) pthread_join(second, NULL);
+    clef__joins_free(c.joined);
     clef__free(c.launch);
     return CLEF_OK;
 }
