@@ -2,11 +2,13 @@
 
    Some drivers compile one kernel at a time, however many threads ask, and keep what they compiled where other processes find it (drivers.def).
    So a process of its own (clef-probe compile) takes what a plan wants from the end, while this one takes it from the front; where they meet,
-   all is in the driver's cache.  It is told everything at once, in a file, and launches one work-group of every kernel, with numbers that leave
-   it little to do.  Nobody asks how far it came: it spares time, and nothing else depends on it.  It is no child of this process for long, so
-   that no program waits for it or hears of its end; it ends when it has done all, or with its standard input, which is held open here. */
+   all is in the driver's cache.  It starts when a program takes long, gets the driver's compiler ready, and is told everything at once, in a
+   file; then it launches one work-group of every kernel, with numbers that leave it little to do.  Nobody asks how far it came: it spares
+   time, and nothing else depends on it.  It is no child of this process for long, so that no program waits for it or hears of its end; it
+   ends when it has done all, or with its standard input, which is held open here. */
 #include "runtime/child.h"
 #include "runtime/text.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -18,7 +20,8 @@ static const double PATIENCE = 1; /* seconds, until it is no child any more */
 
 /* ---- what is wanted ----
    Lines, as probe_compile.c reads them: "program BYTES BYTES", of the source and of the options, which follow; behind all of these
-   "kernel PROGRAM NAME" and the size of a work-group, and for each of its arguments "memory" or "number" and its bytes. */
+   "kernel PROGRAM NAME" and the size of a work-group, and for each of its arguments "memory" or "number" and its bytes; LAST. */
+static const char LAST[] = "the list ends here\n";
 struct clef__help {
     clef__device *device;
     clef__text programs, kernels;
@@ -40,16 +43,19 @@ bool clef__help_can(const clef__device *device) {
            clef__child_program(program);
 }
 
-/* Nobody reads what is its standard input when it has ended. */
+/* Nobody reads what is its standard input when it has ended.  One that could not be started is not tried again. */
 static bool is_busy(clef_context *ctx) {
     struct pollfd file = {.fd = ctx->helper};
-    if (!ctx->helper) return false;
+    if (ctx->helper <= 0) return ctx->helper < 0;
     if (poll(&file, 1, 0) == 0) return true;
     clef__help_end(ctx);
     return false;
 }
 
-bool clef__help_pays(clef__device *device) { return !is_busy(device->ctx) && atomic_exchange(&device->programs->slow, false); }
+bool clef__help_pays(clef__device *device) {
+    bool busy = is_busy(device->ctx);
+    return device->ctx->helper_list || (!busy && atomic_exchange(&device->programs->slow, false));
+}
 
 clef__help *clef__help_new(clef__device *device) {
     clef__help *help = clef__calloc(1, sizeof *help);
@@ -95,26 +101,19 @@ void clef__help_number(clef__help *help, const void *bytes, size_t n) {
 
 /* ---- the process ---- */
 
-static bool write_text(FILE *file, const clef__text *text) { return fwrite(text->data, 1, text->length, file) == text->length; }
-
-/* Open for reading from its begin; -1: there is none. */
-static int file_of(const clef__help *help) {
+/* Without a name, for both to read and write; -1: there is none. */
+static int file_of_list(void) {
     FILE *file = tmpfile();
-    if (!file) return -1;
-    int from = fcntl(fileno(file), F_DUPFD_CLOEXEC, LEAST_FILE);
-    bool written = write_text(file, &help->programs) && write_text(file, &help->kernels) && fflush(file) == 0 && from >= 0 &&
-                   lseek(from, 0, SEEK_SET) == 0;
-    fclose(file);
-    if (written || from < 0) return from;
-    close(from);
-    return -1;
+    int list = file ? fcntl(fileno(file), F_DUPFD_CLOEXEC, LEAST_FILE) : -1;
+    if (file) fclose(file);
+    return list;
 }
 
-/* The end of its standard input that is held open; 0: it could not be started. */
+/* The end of its standard input that is held open; -1: it could not be started. */
 static int start(char *const *arguments, int list) {
     int ends[2], input, held;
     pid_t child;
-    if (list < 0 || !clef__child_pipe(ends)) return 0;
+    if (list < 0 || !clef__child_pipe(ends)) return -1;
     input = fcntl(ends[0], F_DUPFD_CLOEXEC, LEAST_FILE);
     held = fcntl(ends[1], F_DUPFD_CLOEXEC, LEAST_FILE);
     for (int i = 0; i < 2; i++) close(ends[i]);
@@ -122,32 +121,52 @@ static int start(char *const *arguments, int list) {
     if (started) clef__child_end(child, PATIENCE);
     if (input >= 0) close(input);
     if (held >= 0 && !started) close(held);
-    return started ? held : 0;
+    return started ? held : -1;
 }
 
-static void begin(const clef__help *help) {
-    const clef__device *device = help->device;
+void clef__help_start(clef__device *device) {
+    clef_context *ctx = device->ctx;
     char program[PATH_MAX], number[32];
     char *arguments[] = {program, (char *)(uintptr_t) "compile", (char *)(uintptr_t)device->info.platform, number, NULL};
-    if (!clef__child_program(program)) return;
+    if (is_busy(ctx) || !clef__child_program(program)) return;
     snprintf(number, sizeof number, "%d", device->info.index);
-    int list = file_of(help);
-    device->ctx->helper = start(arguments, list);
-    if (list >= 0) close(list);
-    clef__log_line(device->ctx, CLEF_LOG_DEBUG, "helper: %s",
-                   device->ctx->helper ? "compiles from the end of the plan" : "could not be started");
+    int list = file_of_list();
+    ctx->helper = start(arguments, list);
+    if (ctx->helper > 0) ctx->helper_list = list;
+    else if (list >= 0) close(list);
+    clef__log_line(ctx, CLEF_LOG_DEBUG, "helper: %s", ctx->helper > 0 ? "compiles from the end of a plan" : "could not be started");
+}
+
+static bool write_all(int file, const char *bytes, size_t n) {
+    for (ssize_t done; n > 0; bytes += done, n -= (size_t)done) {
+        done = write(file, bytes, n);
+        if (done < 0 && errno == EINTR) done = 0;
+        if (done < 0) return false;
+    }
+    return true;
+}
+
+static void tell(clef_context *ctx, const clef__help *help) {
+    bool written = write_all(ctx->helper_list, help->programs.data, help->programs.length) &&
+                   write_all(ctx->helper_list, help->kernels.data, help->kernels.length) &&
+                   write_all(ctx->helper_list, LAST, strlen(LAST));
+    close(ctx->helper_list);
+    ctx->helper_list = 0;
+    if (!written) clef__help_end(ctx);
 }
 
 void clef__help_begin(clef__help *help) {
-    if (!help) return;
-    bool failed = help->programs.failed || help->kernels.failed;
-    if (!failed && help->programs.data && help->kernels.data) begin(help);
+    clef_context *ctx = help->device->ctx;
+    bool failed = help->programs.failed || help->kernels.failed || !help->programs.data || !help->kernels.data;
+    if (!failed && !ctx->helper_list) clef__help_start(help->device);
+    if (!failed && ctx->helper_list) tell(ctx, help);
     clef__free(help->programs.data);
     clef__free(help->kernels.data);
     clef__free(help);
 }
 
 void clef__help_end(clef_context *ctx) {
-    if (ctx->helper) close(ctx->helper);
-    ctx->helper = 0;
+    if (ctx->helper > 0) close(ctx->helper);
+    if (ctx->helper_list) close(ctx->helper_list);
+    ctx->helper = ctx->helper_list = 0;
 }

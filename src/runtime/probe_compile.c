@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LIST = 3, MOST_PROGRAMS = 4096, MOST_KERNELS = 16384, MOST_BYTES = 65536, NAME = 256 };
-enum { MEMORY = 256 << 20, PATIENCE = 120 }; /* PATIENCE: seconds */
+enum { MEMORY = 256 << 20, PATIENCE = 120, PAUSE = 5000000 }; /* seconds, nanoseconds */
 
 /* "program BYTES BYTES\n", of the source and of the options, which follow; built when its first kernel is wanted. */
 typedef struct listed {
@@ -33,14 +35,23 @@ typedef struct compiling {
 
 /* ---- the list ---- */
 
-/* All of the file, with a zero byte behind it. */
+/* Has all been written? */
+static bool is_whole(off_t bytes) {
+    static const char last[] = "the list ends here\n";
+    char end[sizeof last] = "";
+    size_t n = strlen(last);
+    return bytes >= (off_t)n && pread(LIST, end, n, bytes - (off_t)n) == (ssize_t)n && strcmp(end, last) == 0;
+}
+
+/* All of the file, as soon as it is there, with a zero byte behind it. */
 static const char *read_list(void) {
-    off_t bytes = lseek(LIST, 0, SEEK_END), at = 0;
-    char *text = bytes > 0 ? malloc((size_t)bytes + 1) : NULL;
-    clef_probe_require(text && lseek(LIST, 0, SEEK_SET) == 0);
-    for (ssize_t got = 1; at < bytes && got > 0; at += got)
-        clef_probe_require((got = read(LIST, text + at, (size_t)(bytes - at))) > 0);
-    text[bytes] = 0;
+    struct stat file;
+    while (fstat(LIST, &file) == 0 && !is_whole(file.st_size)) nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+    char *text = malloc((size_t)file.st_size + 1);
+    clef_probe_require(text);
+    for (ssize_t at = 0, got; at < file.st_size; at += got)
+        clef_probe_require((got = pread(LIST, text + at, (size_t)(file.st_size - at), at)) > 0);
+    text[file.st_size] = 0;
     return text;
 }
 
@@ -69,6 +80,20 @@ static void take_list(compiling *c, const char *at) {
     while (begins(at, "program ") && c->n_programs < MOST_PROGRAMS) at = take_program(c, at);
     for (; begins(at, "kernel ") || is_argument(at); at = next_line(at))
         if (*at == 'k' && c->n_kernels < MOST_KERNELS) c->kernel[c->n_kernels++] = at;
+}
+
+/* A driver's compiler reads its library for the first kernel of all, as long as it takes to compile some. */
+static void get_ready(const compiling *c) {
+    const char *text = "__kernel void set(__global int *x) { *x = 1; }";
+    cl_int code;
+    cl_program program = clCreateProgramWithSource(c->context, 1, &text, NULL, &code);
+    clef_probe_check(code);
+    clef_probe_check(clBuildProgram(program, 1, &c->id, "", NULL, NULL));
+    cl_kernel kernel = clCreateKernel(program, "set", &code);
+    clef_probe_check(code);
+    clef_probe_check(clSetKernelArg(kernel, 0, sizeof c->memory, &c->memory));
+    clef_probe_check(clEnqueueNDRangeKernel(c->queue, kernel, 1, NULL, (size_t[]){1}, NULL, 0, NULL, NULL));
+    clef_probe_check(clFinish(c->queue));
 }
 
 /* ---- compiling ----
@@ -152,6 +177,7 @@ void clef_probe_compile(const char *platform_name, long number) {
     clef_probe_check(code);
     c.memory = clCreateBuffer(c.context, CL_MEM_READ_WRITE, MEMORY, NULL, &code);
     clef_probe_check(code);
+    get_ready(&c);
     take_list(&c, read_list());
     for (size_t i = c.n_kernels; i-- > 0;) run_kernel(&c, c.kernel[i]);
     _exit(0);

@@ -315,10 +315,11 @@ clef_status clef__finish(clef__device *device);
 void clef__ahead_count(clef__device *device);
 void clef__ahead_limit(clef__device *device);
 /* helper.c: a process that compiles programs beside this one, for a driver that compiles one thing at a time.  Can there be one for this
-   device?  And does it pay now?  Where the driver found all programs, since that was last asked, where it keeps what it compiled, no; nor while
-   such a process is at work. */
+   device?  It may be started before it is told what, as it has much to read first.  Does telling pay now?  One that was started and knows
+   nothing yet, yes; while one is at work, no; else where a driver that keeps what it compiled had not all programs, since that was last asked. */
 typedef struct clef__help clef__help;
 bool clef__help_can(const clef__device *device);
+void clef__help_start(clef__device *device);
 bool clef__help_pays(clef__device *device);
 clef__help *clef__help_new(clef__device *device); /* NULL without host memory */
 /* Programs, which are numbered from 0 on; and kernels of these in the order in which they will be wanted, each followed by its arguments. */
@@ -327,7 +328,7 @@ int clef__help_join(clef__help *help, const clef__join *join);
 void clef__help_kernel(clef__help *help, int program, const char *name, const size_t local[3]);
 void clef__help_memory(clef__help *help);
 void clef__help_number(clef__help *help, const void *bytes, size_t n);
-void clef__help_begin(clef__help *help); /* and frees it; NULL is allowed */
+void clef__help_begin(clef__help *help); /* and frees it */
 /* Text of an embedded file of cl/ ("gemm.cl"), with its #includes already inlined; NULL if there is none. */
 const char *clef__embedded(const char *file);
 /* NULL but in the test that breaks kernels on purpose: gives the text to use instead; set before any context opens. */

@@ -3,16 +3,21 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- kernels ---- */
+
+enum { SOON = 50000000 }; /* nanoseconds: longer than a driver takes for a program that it has */
 
 /* What is not compiled yet, once each. */
 typedef struct compiling {
     clef_context *ctx;
     clef__launch **launch; /* the first with its code */
     int n, next, done;
-    clef__join *joined; /* of generated ones */
+    clef__join *joined; /* of generated ones, which are compiled first */
+    bool some, ready;   /* is one compiled; are those? */
     pthread_mutex_t lock;
+    pthread_cond_t change;
 } compiling;
 
 /* False without host memory. */
@@ -39,9 +44,45 @@ static bool compile_next(compiling *c) {
     return true;
 }
 
-static void *compile_some(void *user) {
-    while (compile_next(user)) continue;
+static void note(compiling *c, bool ready) {
+    pthread_mutex_lock(&c->lock);
+    c->some = true;
+    c->ready |= ready;
+    pthread_cond_broadcast(&c->change);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void *compile_all(void *user) {
+    compiling *c = user;
+    for (const clef__join *join = c->joined; join; join = join->next) {
+        clef__join_compile(join);
+        note(c, false);
+    }
+    if (!c->joined) compile_next(c);
+    note(c, true);
+    while (compile_next(c)) continue;
     return NULL;
+}
+
+/* Where another thread compiles all: is the first one compiled soon, as where the driver has it? */
+static bool comes_soon(compiling *c) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += SOON;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&c->lock);
+    while (!c->some && pthread_cond_timedwait(&c->change, &c->lock, &until) == 0) continue;
+    bool soon = c->some;
+    pthread_mutex_unlock(&c->lock);
+    return soon;
+}
+
+static void compile_others(compiling *c) {
+    pthread_mutex_lock(&c->lock);
+    while (!c->ready) pthread_cond_wait(&c->change, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    while (compile_next(c)) continue;
 }
 
 /* Does the environment not say otherwise? */
@@ -80,7 +121,7 @@ static void join_generated(compiling *c, int device) {
 
 /* ---- with the help of another process ---- */
 
-enum { LEAST_PROGRAMS = 4 }; /* that pay for another process */
+enum { LEAST_PROGRAMS = 4 }; /* that pay for telling another process */
 
 /* What it was told: of each code of c->launch its program's number, and the kernels. */
 typedef struct telling {
@@ -168,17 +209,19 @@ static void tell_launches(telling *t, const clef__plan *plan) {
     }
 }
 
-/* Are there enough for another process to compile some of them, and may it? */
+/* May another process compile some of them?  And are there enough for that? */
 static bool can_get_help(const compiling *c) {
+    return c->n > 0 && unless("CLEF_HELPER", "0") && clef__help_can(clef__device_at(c->ctx, c->launch[0]->device));
+}
+static bool are_enough(const compiling *c) {
     int n = 0;
     for (int i = 0; i < c->n; i++) n += is_told_of(c, c->launch[i]);
-    return n > LEAST_PROGRAMS && unless("CLEF_HELPER", "0") && unless("CLEF_COMPILE_THREADS", "1") &&
-           clef__help_can(clef__device_at(c->ctx, c->launch[0]->device));
+    return n > LEAST_PROGRAMS;
 }
 
 static void get_help(const compiling *c, const clef__plan *plan) {
     clef__device *device = clef__device_at(c->ctx, c->launch[0]->device);
-    telling t = {.help = clef__help_pays(device) ? clef__help_new(device) : NULL, .c = c};
+    telling t = {.help = are_enough(c) && clef__help_pays(device) ? clef__help_new(device) : NULL, .c = c};
     if (!t.help) return;
     t.program = clef__alloc((size_t)c->n * sizeof *t.program);
     t.told = clef__alloc((size_t)plan->n_launches * sizeof *t.told);
@@ -191,21 +234,31 @@ static void get_help(const compiling *c, const clef__plan *plan) {
     clef__help_begin(t.help);
 }
 
-/* Compiles with a few threads; where another process may help, the first program shows whether the driver has them all.  CLEF_JOIN=0 is for programs
-   of many contexts and plans, which have single kernels in common rather than sets of them; CLEF_COMPILE_THREADS=1 for drivers that do not
-   stand several (Oclgrind). */
-static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
-    compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER};
+/* With two threads, and maybe another process.  That is started as soon as the first program takes long, for a later plan if this one is small. */
+static void compile_together(compiling *c, const clef__plan *plan) {
     pthread_t second;
+    bool can = can_get_help(c);
+    if (can) get_help(c, plan);
+    if (pthread_create(&second, NULL, compile_all, c) != 0) {
+        compile_all(c);
+        return;
+    }
+    if (can && !comes_soon(c)) {
+        clef__help_start(clef__device_at(c->ctx, c->launch[0]->device));
+        get_help(c, plan);
+    }
+    compile_others(c);
+    pthread_join(second, NULL);
+}
+
+/* CLEF_JOIN=0 is for programs of many contexts and plans, which have single kernels in common rather than sets of them; CLEF_COMPILE_THREADS=1
+   for drivers that do not stand several threads (Oclgrind). */
+static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
+    compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
     if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    bool may = can_get_help(&c);
     for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) join_generated(&c, d);
-    if (may) get_help(&c, plan);
-    for (const clef__join *join = c.joined; join; join = join->next) clef__join_compile(join);
-    if (may && compile_next(&c)) get_help(&c, plan);
-    bool two = c.n > 1 && unless("CLEF_COMPILE_THREADS", "1") && pthread_create(&second, NULL, compile_some, &c) == 0;
-    compile_some(&c);
-    if (two) pthread_join(second, NULL);
+    if (c.n > 1 && unless("CLEF_COMPILE_THREADS", "1")) compile_together(&c, plan);
+    else compile_all(&c);
     clef__joins_free(c.joined);
     clef__free(c.launch);
     return CLEF_OK;
