@@ -173,9 +173,16 @@ static bool has_program(clef__code_entry *e) {
     return e->code.program;
 }
 
+static int uses_of(clef__code *code) {
+    clef__code_entry *e = (clef__code_entry *)code;
+    if (!e->uses) e->uses = clef__uses(code->text, code->file ? clef__embedded(code->file) : NULL, code->options);
+    return e->uses;
+}
+
 bool clef__code_claim(clef__code *code) {
     clef__code_entry *e = (clef__code_entry *)code;
     if (e->claimed || has_program(e)) return false;
+    uses_of(code); /* several threads may ask for its text from now on */
     return e->claimed = true;
 }
 
@@ -191,12 +198,6 @@ void clef__codes_close(clef__device *device) {
 }
 
 /* ---- compiling ---- */
-
-static int uses_of(clef__code *code) {
-    clef__code_entry *e = (clef__code_entry *)code;
-    if (!e->uses) e->uses = clef__uses(code->text, code->file ? clef__embedded(code->file) : NULL, code->options);
-    return e->uses;
-}
 
 char *clef__code_text(clef__code *code, const char *front) {
     const char *file = code->file ? clef__embedded(code->file) : "", *text = code->text ? code->text : "";
@@ -276,18 +277,17 @@ static bool key_of(clef__device *device, clef__code *code, uint8_t key[32]) {
     return known;
 }
 
-clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name, clef__join *others) {
+clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name) {
+    clef__join *first = NULL, **end = &first;
     uint8_t(*key)[32] = clef__alloc((size_t)n * sizeof *key);
     bool known = key != NULL;
     for (int i = 0; known && i < n; i++) known = key_of(device, all[i], key[i]);
     for (int at = 0, looked; known && at < n; at += looked) {
-        clef__join *join = join_some(device, all + at, key + at, n - at, name, &looked);
-        if (!join) continue;
-        join->next = others;
-        others = join;
+        *end = join_some(device, all + at, key + at, n - at, name, &looked);
+        if (*end) end = &(*end)->next;
     }
     clef__free(key);
-    return others;
+    return first;
 }
 
 void clef__join_kernel(const clef__join *join, int i, char name[CLEF__JOINED_NAME]) {

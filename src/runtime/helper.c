@@ -43,18 +43,22 @@ bool clef__help_can(const clef__device *device) {
            clef__child_program(program);
 }
 
-/* Nobody reads what is its standard input when it has ended.  One that could not be started is not tried again. */
+/* Nobody reads what is its standard input when it has ended.  One that could not be started, or ended before it was told anything, is not
+   tried again. */
 static bool is_busy(clef_context *ctx) {
     struct pollfd file = {.fd = ctx->helper};
+    bool told = !ctx->helper_list;
     if (ctx->helper <= 0) return ctx->helper < 0;
     if (poll(&file, 1, 0) == 0) return true;
     clef__help_end(ctx);
-    return false;
+    if (!told) ctx->helper = -1;
+    return !told;
 }
 
 bool clef__help_pays(clef__device *device) {
-    bool busy = is_busy(device->ctx);
-    return device->ctx->helper_list || (!busy && atomic_exchange(&device->programs->slow, false));
+    const clef_context *ctx = device->ctx;
+    if (is_busy(device->ctx)) return ctx->helper_list && ctx->helper_device == device;
+    return atomic_exchange(&device->programs->slow, false);
 }
 
 clef__help *clef__help_new(clef__device *device) {
@@ -132,9 +136,10 @@ void clef__help_start(clef__device *device) {
     snprintf(number, sizeof number, "%d", device->info.index);
     int list = file_of_list();
     ctx->helper = start(arguments, list);
+    ctx->helper_device = device;
     if (ctx->helper > 0) ctx->helper_list = list;
     else if (list >= 0) close(list);
-    clef__log_line(ctx, CLEF_LOG_DEBUG, "helper: %s", ctx->helper > 0 ? "compiles from the end of a plan" : "could not be started");
+    clef__log_line(ctx, CLEF_LOG_DEBUG, "helper: %s", ctx->helper > 0 ? "gets ready" : "could not be started");
 }
 
 static bool write_all(int file, const char *bytes, size_t n) {
@@ -153,6 +158,7 @@ static void tell(clef_context *ctx, const clef__help *help) {
     close(ctx->helper_list);
     ctx->helper_list = 0;
     if (!written) clef__help_end(ctx);
+    else clef__log_line(ctx, CLEF_LOG_DEBUG, "helper: compiles from the end of the plan");
 }
 
 void clef__help_begin(clef__help *help) {

@@ -28,8 +28,8 @@ typedef struct compiling {
     cl_command_queue queue;
     cl_mem memory;
     listed program[MOST_PROGRAMS];
-    const char
-        *kernel[MOST_KERNELS]; /* lines "kernel PROGRAM NAME SIZE SIZE SIZE", of a work-group, and its arguments' behind each */
+    /* Lines "kernel PROGRAM NAME SIZE SIZE SIZE", of a work-group; its arguments' are behind each. */
+    const char *kernel[MOST_KERNELS];
     size_t n_programs, n_kernels;
 } compiling;
 
@@ -46,7 +46,9 @@ static bool is_whole(off_t bytes) {
 /* All of the file, as soon as it is there, with a zero byte behind it. */
 static const char *read_list(void) {
     struct stat file;
-    while (fstat(LIST, &file) == 0 && !is_whole(file.st_size)) nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+    clef_probe_require(fstat(LIST, &file) == 0);
+    for (; !is_whole(file.st_size); clef_probe_require(fstat(LIST, &file) == 0))
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
     char *text = malloc((size_t)file.st_size + 1);
     clef_probe_require(text);
     for (ssize_t at = 0, got; at < file.st_size; at += got)
@@ -77,12 +79,16 @@ static const char *take_program(compiling *c, const char *line) {
 }
 
 static void take_list(compiling *c, const char *at) {
-    while (begins(at, "program ") && c->n_programs < MOST_PROGRAMS) at = take_program(c, at);
+    while (begins(at, "program ")) {
+        clef_probe_require(c->n_programs < MOST_PROGRAMS);
+        at = take_program(c, at);
+    }
     for (; begins(at, "kernel ") || is_argument(at); at = next_line(at))
         if (*at == 'k' && c->n_kernels < MOST_KERNELS) c->kernel[c->n_kernels++] = at;
 }
 
-/* A driver's compiler reads its library for the first kernel of all, as long as it takes to compile some. */
+/* A driver's compiler reads its library for the first kernel that it has not, which takes as long as some kernels do.  This one it has not
+   where nothing was compiled yet. */
 static void get_ready(const compiling *c) {
     const char *text = "__kernel void set(__global int *x) { *x = 1; }";
     cl_int code;
@@ -179,6 +185,7 @@ void clef_probe_compile(const char *platform_name, long number) {
     clef_probe_check(code);
     get_ready(&c);
     take_list(&c, read_list());
+    alarm(PATIENCE);
     for (size_t i = c.n_kernels; i-- > 0;) run_kernel(&c, c.kernel[i]);
     _exit(0);
 }

@@ -265,8 +265,8 @@ typedef struct clef__join {
     clef__code *part[CLEF__JOINED];
     uint8_t key[CLEF__JOINED][32];
 } clef__join;
-/* Those of them that are news, before others that were joined.  Whoever else wants one waits until it is compiled, so that has to follow. */
-clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name, clef__join *others);
+/* Those of them that are news, in order; NULL: none.  Whoever else wants one waits until it is compiled, so that has to follow. */
+clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name);
 void clef__join_kernel(const clef__join *join, int i, char name[CLEF__JOINED_NAME]); /* what part i's is called in the program */
 /* No error if it cannot be done: each may be compiled by itself. */
 void clef__join_compile(const clef__join *join);

@@ -473,7 +473,8 @@ struct clef_context {
     int idle_programs;  /* see clef_options */
     bool no_tuning, tuning_loaded, no_affinity;
     int helper; /* the standard input of the process that compiles beside this one (helper.c); 0: there is none; -1: nor can there be */
-    int helper_list; /* the file in which it will be told what; 0: there is none, or it knows */
+    int helper_list; /* the file in which it will be told what, for this device; 0: there is none, or it knows */
+    const clef__device *helper_device;
     int chain_after; /* see clef_options; 0: never, -1: when it pays */
     clef__tuning tuning;
     clef__blas blas;

@@ -83,7 +83,9 @@ static const char listener[] =
     "exec 4<&0\n{ for i in $(seq 600); do tail -n 1 /proc/self/fd/3 | grep -q '^the list ends here$' && break; "
     "sleep 0.1; done; cat /proc/self/fd/3 >new && mv new list; cat <&4 >none; echo >ended; } </dev/null &";
 /* Is no process of its own before anybody waits for it. */
-static const char hanger[] = "echo $$ >pid; exec sleep 1000";
+static const char hanger[] = "echo $$ >pid; echo once >>starts; exec sleep 1000";
+/* Ends at once. */
+static const char starter[] = "echo once >>small";
 
 static bool comes(const char *name) {
     for (int i = 0; i < 1000 && access(io_path(place, name), F_OK) != 0; i++)
@@ -129,6 +131,7 @@ int main(int argc, char **argv) {
     place = io_scratch();
     pretend("listener", listener);
     pretend("hanger", hanger);
+    pretend("starter", starter);
 
     /* It ends with its context. */
     snprintf(command, sizeof command, "CLEF_PROBE='%s/listener'", place);
@@ -141,13 +144,20 @@ int main(int argc, char **argv) {
     snprintf(command, sizeof command, "CLEF_PROBE='%s/hanger'", place);
     run_step("hung", command, again);
     EXPECT(told_pid() > 0 && kill(told_pid(), 0) != 0);
+    EXPECT(count("wc -l <starts") == 1);
+    EXPECT(strcmp(first, again) == 0);
+
+    /* It starts by a plan that is too small for it, and not again if it ends untold. */
+    snprintf(command, sizeof command, "CLEF_PROBE='%s/starter'", place);
+    run_step("fifth", command, again);
+    EXPECT(count("wc -l <small") == 1);
     EXPECT(strcmp(first, again) == 0);
 
     /* The true one compiles all that it was told of, for just the launches of the step: that adds none of these. */
     help("helped");
     EXPECT(count_compiled("helped", "before") == wanted + 1); /* and one by which it got ready */
     run_step("helped", "CLEF_PROBE=0", again);
-    EXPECT(count_compiled("helped", "after") > wanted); /* programs of another plan */
+    EXPECT(count_compiled("helped", "after") > wanted + 1); /* programs of another plan */
     EXPECT(count("cut -d/ -f1-3 before | sort -u > programs; comm -13 before after | grep -cF -f programs") == 0);
     EXPECT(strcmp(first, again) == 0);
 

@@ -30,6 +30,14 @@ static bool list_codes(compiling *c, const clef__plan *plan) {
     return c->launch != NULL;
 }
 
+static void note(compiling *c, bool some, bool ready) {
+    pthread_mutex_lock(&c->lock);
+    c->some |= some;
+    c->ready |= ready;
+    pthread_cond_broadcast(&c->change);
+    pthread_mutex_unlock(&c->lock);
+}
+
 /* The next of them; false after the last. */
 static bool compile_next(compiling *c) {
     pthread_mutex_lock(&c->lock);
@@ -41,25 +49,17 @@ static bool compile_next(compiling *c) {
     pthread_mutex_lock(&c->lock);
     clef__report_compile(c->ctx, ++c->done, c->n);
     pthread_mutex_unlock(&c->lock);
+    note(c, true, false);
     return true;
-}
-
-static void note(compiling *c, bool ready) {
-    pthread_mutex_lock(&c->lock);
-    c->some = true;
-    c->ready |= ready;
-    pthread_cond_broadcast(&c->change);
-    pthread_mutex_unlock(&c->lock);
 }
 
 static void *compile_all(void *user) {
     compiling *c = user;
     for (const clef__join *join = c->joined; join; join = join->next) {
         clef__join_compile(join);
-        note(c, false);
+        note(c, join->text, false);
     }
-    if (!c->joined) compile_next(c);
-    note(c, true);
+    note(c, false, true);
     while (compile_next(c)) continue;
     return NULL;
 }
@@ -115,7 +115,9 @@ static void join_generated(compiling *c, int device) {
             strcmp(launch->code->options, n ? all[0]->options : launch->code->options) == 0)
             all[n++] = launch->code;
     }
-    if (n) c->joined = clef__codes_join(clef__device_at(c->ctx, device), all, n, CLEF__GENERATED, c->joined);
+    clef__join **end = &c->joined;
+    while (*end) end = &(*end)->next;
+    if (n) *end = clef__codes_join(clef__device_at(c->ctx, device), all, n, CLEF__GENERATED);
     clef__free(all);
 }
 
@@ -123,7 +125,7 @@ static void join_generated(compiling *c, int device) {
 
 enum { LEAST_PROGRAMS = 4 }; /* that pay for telling another process */
 
-/* What it was told: of each code of c->launch its program's number, and the kernels. */
+/* What it was told: the joined programs, those of single codes of c->launch (-1: of none), and the kernels. */
 typedef struct telling {
     clef__help *help;
     const compiling *c;
@@ -150,22 +152,19 @@ static void tell_arguments(clef__help *help, const clef__launch *launch, unsigne
     }
 }
 
-/* The program that its code is joined to; NULL: none.  `part` says as which part. */
-static const clef__join *join_of(const compiling *c, const clef__launch *launch, int *part) {
-    for (const clef__join *join = c->joined; join; join = join->next)
+/* The program that its code is joined to: as which part, and the program's number; NULL: none. */
+static const clef__join *join_of(const compiling *c, const clef__launch *launch, int *part, int *number) {
+    *number = 0;
+    for (const clef__join *join = c->joined; join; *number += join->text != NULL, join = join->next)
         for (*part = 0; join->text && *part < join->n; ++*part)
             if (join->part[*part] == launch->code) return join;
     return NULL;
 }
 
-static void tell_kernel(telling *t, const clef__launch *launch, int program) {
-    char joined[CLEF__JOINED_NAME];
-    int part;
-    const clef__join *join = join_of(t->c, launch, &part);
+static void tell_kernel(telling *t, const clef__launch *launch, int program, const char *name) {
     unsigned char *numbers = clef__calloc(1, launch->numbers);
     if (!numbers) return;
-    if (join) clef__join_kernel(join, part, joined);
-    clef__help_kernel(t->help, program, join ? joined : launch->name, launch->local);
+    clef__help_kernel(t->help, program, name, launch->local);
     tell_arguments(t->help, launch, numbers);
     t->told[t->n_told++] = launch;
     clef__free(numbers);
@@ -180,32 +179,37 @@ static bool is_told(const telling *t, const clef__launch *launch) {
     return false;
 }
 
-/* Of Clef's own kernels, on the plan's first device?  Those of a program's own may not end by such numbers. */
+/* Of Clef's own kernels, on the plan's first device?  Those of a program's own may not end by such numbers; of its expressions
+   (clef_custom), which are generated with others, one element is computed. */
 static bool is_told_of(const compiling *c, const clef__launch *launch) {
     return launch->device == c->launch[0]->device && (launch->code->file || is_generated(launch));
 }
 
-/* The number of each program that is to be compiled. */
 static void tell_programs(const telling *t) {
+    int part, number;
+    for (const clef__join *join = t->c->joined; join; join = join->next)
+        if (join->text) clef__help_join(t->help, join);
     for (int i = 0; i < t->c->n; i++) {
-        int part;
         const clef__launch *launch = t->c->launch[i];
-        const clef__join *join = join_of(t->c, launch, &part);
-        t->program[i] = -1;
-        for (int j = 0; join && j < i && t->program[i] < 0; j++)
-            if (join_of(t->c, t->c->launch[j], &part) == join) t->program[i] = t->program[j];
-        if (t->program[i] >= 0 || !is_told_of(t->c, launch)) continue;
-        t->program[i] = join ? clef__help_join(t->help, join) : clef__help_code(t->help, launch->code);
+        bool alone = is_told_of(t->c, launch) && !join_of(t->c, launch, &part, &number);
+        t->program[i] = alone ? clef__help_code(t->help, launch->code) : -1;
     }
+}
+
+static void tell_launch(telling *t, const clef__launch *launch) {
+    char name[CLEF__JOINED_NAME];
+    int part, number, i = 0;
+    const clef__join *join = join_of(t->c, launch, &part, &number);
+    while (!join && i < t->c->n && t->c->launch[i]->code != launch->code) i++;
+    if (join) clef__join_kernel(join, part, name);
+    if (join) tell_kernel(t, launch, number, name);
+    else if (i < t->c->n && t->program[i] >= 0) tell_kernel(t, launch, t->program[i], launch->name);
 }
 
 static void tell_launches(telling *t, const clef__plan *plan) {
     for (int l = 0; l < plan->n_launches; l++) {
         const clef__launch *launch = &plan->launch[l];
-        int i = 0;
-        while (i < t->c->n && t->c->launch[i]->code != launch->code) i++;
-        if (i < t->c->n && t->program[i] >= 0 && launch->device == t->c->launch[0]->device && !is_told(t, launch))
-            tell_kernel(t, launch, t->program[i]);
+        if (launch->code && is_told_of(t->c, launch) && !is_told(t, launch)) tell_launch(t, launch);
     }
 }
 
@@ -257,6 +261,7 @@ static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
     compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
     if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
     for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) join_generated(&c, d);
+    c.ready = !c.joined;
     if (c.n > 1 && unless("CLEF_COMPILE_THREADS", "1")) compile_together(&c, plan);
     else compile_all(&c);
     clef__joins_free(c.joined);
