@@ -21,7 +21,7 @@
      CLEF_PROBE         file of clef-probe (see clef_device_events), which also compiles in a process of its own; 0 or empty: none; read
                         when it is needed
      CLEF_HELPER        0: no second process compiles a plan's kernels beside this one, as it does with pocl while no cache has them; it
-                        is no child of the program's, and ends with the context; read when a plan is made
+                        starts when a program takes long, is no child of this one, and ends with the context; read when a plan is made
      CLEF_ZERO_COPY     0: parts of one CPU copy values to each other, too (docs/devices.md); read when a plan is made
      CLEF_PINNED        1 or 0: uploads go through memory that the driver has pinned, those of new tensors beside the kernels that run, or do
                         not; unset: where the device has memory of its own; read when it is needed
