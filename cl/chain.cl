@@ -16,6 +16,7 @@
 __attribute__((overloadable)) uint atomic_inc(volatile __global uint *);
 __attribute__((overloadable)) uint atomic_add(volatile __global uint *, uint);
 __attribute__((overloadable)) uint atomic_cmpxchg(volatile __global uint *, uint, uint);
+__attribute__((overloadable, const)) size_t get_group_id(uint);
 #endif
 #ifndef CASES
 #define CASES(X) X(0)
@@ -45,12 +46,23 @@ static void run_steps(__global const ulong *head, __local void *room) {
     }
 }
 
-/* Whoever is the first to find no run behind one ends it for all. */
+/* Keeps a core until a run comes, for some microseconds at most: to wake a thread for it would take longer. */
+static void look_for_next(__global const ulong *head) {
+    volatile __global const uint *state = (volatile __global const uint *)(head + RUN_STATE);
+    for (ulong looks = head[RUN_LOOKS]; looks > 0 && *state == RUN_IS_LAST; looks--) {
+    }
+}
+
+/* The first work-group ends the last run for all, or, where it does not look for more, whoever is the first to find none.  The others do
+   not stay: they would take cores from the host. */
 __kernel void chain(ulong run, __local void *room) {
     for (bool more = true; more;) {
         __global const ulong *head = (__global const ulong *)run;
+        volatile __global uint *state = (volatile __global uint *)(head + RUN_STATE);
         run_steps(head, room);
-        more = atomic_cmpxchg((volatile __global uint *)(head + RUN_STATE), RUN_IS_LAST, RUN_ENDED) == RUN_HAS_NEXT;
+        bool stays = get_group_id(0) == 0, ends = stays || head[RUN_LOOKS] == 0;
+        if (stays) look_for_next(head);
+        more = (ends ? atomic_cmpxchg(state, RUN_IS_LAST, RUN_ENDED) : atomic_add(state, 0)) == RUN_HAS_NEXT;
         run = head[RUN_NEXT];
     }
 }

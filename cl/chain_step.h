@@ -12,12 +12,13 @@
 #define STEP_DONE 16
 
 /* A run of steps: where they and their counters are, and how many they are.  The state is of 32 bits; who finds no run behind it ends it, and
-   then none comes any more. */
+   then none comes any more.  Before that the first work-group looks so many times. */
 #define RUN_RECORD 0
 #define RUN_COUNTERS 1
 #define RUN_STEPS 2
 #define RUN_NEXT 3
 #define RUN_STATE 4
+#define RUN_LOOKS 5
 #define RUN_IS_LAST 0
 #define RUN_HAS_NEXT 1
 #define RUN_ENDED 2

@@ -2,12 +2,14 @@
 
    A step is a kernel with its arguments and its range.  Steps are written into memory of the host, which the kernel reads: no driver copies
    them.  A run of them has a room of that memory, with its counters, and a launch does one run or several: a run that comes while a launch is
-   under way, with nothing queued behind it, follows in that launch, and no driver has to do anything.  A room belongs to its launch until that
-   is over, so a chain has some for those that are queued. */
+   under way, with nothing queued behind it, follows in that launch, and no driver has to do anything.  Where runs take so little that waking a
+   thread takes longer, a launch stays under way for a moment.  A room belongs to its launch until that is over, so a chain has some for those
+   that are queued. */
 #include "chain_step.h"
 #include "runtime/arithmetic.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/text.h"
+#include <math.h>
 #include <string.h>
 
 /* ---- memory of one run ---- */
@@ -15,6 +17,12 @@
 /* Rooms for so many steps in all, but neither too few nor too many: the shorter the runs, the more of them are worth one launch.  LAUNCHES: those
    that have all rooms.  LINE: bytes that no two cores share. */
 enum { STEPS = 1024, LEAST_ROOMS = 16, MOST_ROOMS = 128, LAUNCHES = 4, LINE = 128 };
+
+/* So often a launch looks for a run behind its last one: for five to ten microseconds.  Whether that pays is tried, as in clef__end_wait: the
+   first of so many runs that the host waits for do not look, and the next ones do. */
+enum { LOOKS = 20000, WAITS = 512, TRIALS = 8 };
+static const double LITTLE = 100e-6; /* seconds; what takes longer is not tried */
+static const double BETTER = 0.9;    /* of the time without */
 
 static int rooms_for(int steps) { return (int)clef__larger(clef__smaller(STEPS / steps, MOST_ROOMS), LEAST_ROOMS); }
 
@@ -38,6 +46,11 @@ struct clef__chain {
     int at;        /* the one that steps are written to */
     int in_launch; /* runs of the last launch, and its work-groups */
     size_t groups;
+    bool looks, alone; /* does the last run look for another one, and did one of its launch? */
+    bool waited;       /* did the host wait for the last run? */
+    unsigned waits;
+    double launched_at,
+        least[2]; /* seconds from then on until the host knew that a run was over, at least: of runs that look, [1] */
 };
 
 /* False: nobody knows whether its launch is over. */
@@ -146,11 +159,12 @@ static bool find_local_bytes(clef__chain *chain, const clef__chain_part *part, i
     return known;
 }
 
-static void fill_head(const room *r, int steps) {
+static void fill_head(const room *r, int steps, int looks) {
     uint64_t *head = head_of(r);
     head[RUN_RECORD] = (uint64_t)(uintptr_t)r->record;
     head[RUN_COUNTERS] = (uint64_t)(uintptr_t)first_counter(r);
     head[RUN_STEPS] = (uint64_t)steps;
+    head[RUN_LOOKS] = (uint64_t)looks;
     memset(first_counter(r), 0, (size_t)steps * STEP_COUNTERS * sizeof *r->counters);
     atomic_store_explicit(state_of(r), RUN_IS_LAST, memory_order_relaxed);
 }
@@ -169,7 +183,7 @@ static cl_int enqueue(clef__chain *chain, room *r, size_t groups) {
 static bool follow(clef__chain *chain, room *r, size_t groups) {
     const room *before = last_run(chain);
     if (!clef__chain_is_last(chain->device) || chain->device->last != chain) return false;
-    if (chain->in_launch == chain->rooms / LAUNCHES || groups > chain->groups) return false;
+    if (chain->in_launch == chain->rooms / LAUNCHES || groups > chain->groups || (chain->alone && !chain->looks)) return false;
     unsigned state = RUN_IS_LAST;
     head_of(before)[RUN_NEXT] = (uint64_t)(uintptr_t)head_of(r);
     if (!atomic_compare_exchange_strong(state_of(before), &state, RUN_HAS_NEXT)) return false;
@@ -184,7 +198,7 @@ static bool try_it(clef__chain *chain) {
     room *r = &chain->room[0];
     bool over = false;
     if (!make_room(r, 0)) return false;
-    fill_head(r, 0);
+    fill_head(r, 0, 0);
     if (enqueue(chain, r, chain->device->info.compute_units) != CL_SUCCESS) return false;
     clFlush(chain->device->compute);
     bool well = clef__wait_for_event(r->over, &over) == CL_SUCCESS && over;
@@ -198,7 +212,11 @@ clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part,
     double begin = clef__now();
     clef__chain *chain = clef__calloc(1, sizeof *chain);
     int rooms = rooms_for(steps);
-    if (chain) *chain = (clef__chain){.device = device, .rooms = rooms, .room = clef__calloc((size_t)rooms, sizeof *chain->room)};
+    if (chain)
+        *chain = (clef__chain){.device = device,
+                               .rooms = rooms,
+                               .room = clef__calloc((size_t)rooms, sizeof *chain->room),
+                               .least = {INFINITY, INFINITY}};
     cl_program program = chain && chain->room ? build(device, part, n) : NULL;
     cl_int code = CL_SUCCESS;
     if (program) {
@@ -216,7 +234,10 @@ clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part,
 
 void clef__chain_free(clef__chain *chain) {
     if (!chain) return;
-    if (chain->device->last == chain) chain->device->last = NULL;
+    if (chain->device->last == chain) {
+        clef__chain_end(chain);
+        chain->device->last = NULL;
+    }
     bool alive = clef__alive(chain->device);
     for (int i = 0; chain->room && i < chain->rooms; i++) {
         if (chain->room[i].over && !(alive && wait_for(&chain->room[i]))) continue; /* a kernel may still read it */
@@ -258,6 +279,13 @@ bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const 
     return true;
 }
 
+/* Only where the host waits for every run: one that is ahead has the next one ready in time, for all work-groups. */
+static bool looks(const clef__chain *chain) {
+    unsigned wait = chain->waits % WAITS;
+    if (!chain->waited || chain->device->info.compute_units < 2 || wait < TRIALS) return false;
+    return wait < 2 * TRIALS ? chain->least[0] < LITTLE : chain->least[1] < BETTER * chain->least[0];
+}
+
 /* No more work-groups than the widest step has items: work that does not pay for waking another compute unit wakes none. */
 clef_status clef__chain_launch(clef__chain *chain) {
     clef__device *device = chain->device;
@@ -267,13 +295,18 @@ clef_status clef__chain_launch(clef__chain *chain) {
     r->words = r->steps = 0;
     clef_status status = clef__ready(device);
     if (status != CLEF_OK || groups == 0) return status;
-    fill_head(r, steps);
+    chain->launched_at = clef__now();
+    chain->looks = looks(chain);
+    chain->waited = false;
+    fill_head(r, steps, chain->looks ? LOOKS : 0);
     if (!follow(chain, r, groups)) {
         cl_int code = enqueue(chain, r, groups);
         if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel chain");
         chain->groups = groups;
         chain->in_launch = 0;
+        chain->alone = false;
     }
+    chain->alone |= chain->looks; /* the first work-group stays alone behind this run */
     chain->in_launch++;
     r->launched = steps;
     chain->at = (chain->at + 1) % chain->rooms;
@@ -284,12 +317,23 @@ clef_status clef__chain_launch(clef__chain *chain) {
 
 /* ---- its end ---- */
 
+/* What is queued from here on need not wait until it has looked in vain. */
+void clef__chain_end(const clef__chain *chain) {
+    unsigned state = RUN_IS_LAST;
+    atomic_compare_exchange_strong(state_of(last_run(chain)), &state, RUN_ENDED);
+}
+
 bool clef__chain_is_last(const clef__device *device) { return device->last && !device->shared; }
 
 /* By its last step: a kernel that has done that has only to return, of which the driver tells when its thread has gone on. */
 cl_int clef__chain_wait(clef__device *device) {
-    const clef__chain *chain = device->last;
+    clef__chain *chain = device->last;
     const room *r = last_run(chain);
     const uint32_t *done = first_counter(r) + (size_t)(r->launched - 1) * STEP_COUNTERS + STEP_DONE;
-    return clef__end_wait(device, &(clef__end){r->over, (const atomic_uint *)done, (unsigned)r->last_items});
+    cl_int code = clef__end_wait(device, &(clef__end){r->over, (const atomic_uint *)done, (unsigned)r->last_items, chain->looks});
+    double *least = &chain->least[chain->looks];
+    *least = fmin(*least, clef__now() - chain->launched_at);
+    chain->waited = true;
+    if (++chain->waits % WAITS == 0) chain->least[0] = chain->least[1] = INFINITY;
+    return code;
 }

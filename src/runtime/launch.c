@@ -214,6 +214,7 @@ static const unsigned WATCHED = 0x6996; /* bit i: trial i watches; both kinds eq
 
 /* All that waits for what is in the queue from here on waits for one more command. */
 cl_command_queue clef__queue(clef__device *device) {
+    if (device->last) clef__chain_end(device->last);
     device->last = NULL;
     return device->compute;
 }
@@ -247,6 +248,10 @@ cl_int clef__end_wait(clef__device *device, const clef__end *end) {
     waits->all++;
     clFlush(device->compute);
     if (is_over(end)) return wait_for(end); /* no trial */
+    if (end->stays) {
+        watch(end, clef__now() + MOMENT);
+        return wait_for(end);
+    }
     unsigned wait = waits->count++ % WAITS;
     if (wait == 0) waits->watched = waits->slept = INFINITY;
     bool tried = wait < TRIALS;

@@ -510,6 +510,7 @@ typedef struct clef__end {
     cl_event event;
     const atomic_uint *counter;
     unsigned total;
+    bool stays; /* the event comes a while after the counter */
 } clef__end;
 cl_int clef__end_wait(clef__device *device, const clef__end *end);
 /* The compute queue, for one more command. */
@@ -519,6 +520,7 @@ void clef__help_end(clef_context *ctx);
 
 /* Was a chain's launch its last command?  Then what the device computed is in the host's memory after this wait. */
 bool clef__chain_is_last(const clef__device *device);
+void clef__chain_end(const clef__chain *chain); /* it looks for no run behind its last one any more */
 cl_int clef__chain_wait(clef__device *device);
 
 /* ---- trial.c ---- */

@@ -333,6 +333,29 @@ Test(chain, runs_of_one_launch_follow_one_another) {
     close_clean(ctx);
 }
 
+/* A launch stays for a moment where runs are little and each is waited for, and goes at once when something else is to be done. */
+Test(chain, little_runs_that_are_waited_for_follow_one_another) {
+    enum { MOST = 200000, LEAST = 2000 };
+    clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
+    clef__device *device = clef__device_at(ctx, 0);
+    clef_tensor *x = clef_keep(clef_zeros(ctx, CLEF_SHAPE(2), CLEF_F32));
+    float got[2], wanted = 0;
+    bool chains = clef__device_chains(device) && device->info.compute_units > 1;
+    for (int r = 0; r < LEAST || (chains && r < MOST && device->followed < 20); r++) {
+        expect_ok(ctx, clef_assign(x, clef_add_scalar(x, r % 5)));
+        expect_ok(ctx, clef_eval(x));
+        expect_ok(ctx, clef_read(x, got, sizeof got));
+        expect_ok(ctx, clef_end_step(ctx));
+        wanted += (float)(r % 5);
+        cr_assert(got[0] == wanted && got[1] == wanted, "run %d: %g", r, got[0]);
+        if (r % 7 == 0) expect_ok(ctx, clef__finish(device));
+        if (r % 1000 == 0) expect_ok(ctx, clef_write(x, (float[]){wanted = 0, 0}, sizeof got));
+    }
+    cr_assert_eq(device->followed >= 20, chains);
+    clef_release(x);
+    close_clean(ctx);
+}
+
 /* The program's commands may lie between any two. */
 Test(chain, nothing_follows_in_a_queue_that_the_program_has) {
     clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
