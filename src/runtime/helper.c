@@ -7,6 +7,7 @@
    time, and nothing else depends on it.  It is no child of this process for long, so that no program waits for it or hears of its end; it
    ends when it has done all, or with its standard input, which is held open here. */
 #include "runtime/child.h"
+#include "runtime/probe_list.h"
 #include "runtime/text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,10 +19,7 @@
 enum { CORES = 2, LEAST_FILE = CLEF__CHILD_FILE + 1 };
 static const double PATIENCE = 1; /* seconds, until it is no child any more */
 
-/* ---- what is wanted ----
-   Lines, as probe_compile.c reads them: "program BYTES BYTES", of the source and of the options, which follow; behind all of these
-   "kernel PROGRAM NAME" and the size of a work-group, and for each of its arguments "memory" or "number" and its bytes; LAST. */
-static const char LAST[] = "the list ends here\n";
+/* ---- what is wanted ---- */
 struct clef__help {
     clef__device *device;
     clef__text programs, kernels;
@@ -154,7 +152,7 @@ static bool write_all(int file, const char *bytes, size_t n) {
 static void tell(clef_context *ctx, const clef__help *help) {
     bool written = write_all(ctx->helper_list, help->programs.data, help->programs.length) &&
                    write_all(ctx->helper_list, help->kernels.data, help->kernels.length) &&
-                   write_all(ctx->helper_list, LAST, strlen(LAST));
+                   write_all(ctx->helper_list, CLEF_PROBE_LIST_END, strlen(CLEF_PROBE_LIST_END));
     close(ctx->helper_list);
     ctx->helper_list = 0;
     if (!written) clef__help_end(ctx);

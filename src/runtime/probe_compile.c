@@ -1,5 +1,6 @@
 /* probe_compile.c — clef-probe compile: compiles kernels in the place of another process, the last one first, where the driver keeps what it
    compiled (helper.c writes the list).  It becomes a process of its own, which ends with its standard input, and nobody hears of it. */
+#include "runtime/probe_list.h"
 #include "runtime/probe_program.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -37,10 +38,9 @@ typedef struct compiling {
 
 /* Has all been written? */
 static bool is_whole(off_t bytes) {
-    static const char last[] = "the list ends here\n";
-    char end[sizeof last] = "";
-    size_t n = strlen(last);
-    return bytes >= (off_t)n && pread(LIST, end, n, bytes - (off_t)n) == (ssize_t)n && strcmp(end, last) == 0;
+    char end[sizeof CLEF_PROBE_LIST_END] = "";
+    size_t n = strlen(CLEF_PROBE_LIST_END);
+    return bytes >= (off_t)n && pread(LIST, end, n, bytes - (off_t)n) == (ssize_t)n && strcmp(end, CLEF_PROBE_LIST_END) == 0;
 }
 
 /* All of the file, as soon as it is there, with a zero byte behind it. */
@@ -90,11 +90,8 @@ static void take_list(compiling *c, const char *at) {
 /* A driver's compiler reads its library for the first kernel that it has not, which takes as long as some kernels do.  This one it has not
    where nothing was compiled yet. */
 static void get_ready(const compiling *c) {
-    const char *text = "__kernel void set(__global int *x) { *x = 1; }";
     cl_int code;
-    cl_program program = clCreateProgramWithSource(c->context, 1, &text, NULL, &code);
-    clef_probe_check(code);
-    clef_probe_check(clBuildProgram(program, 1, &c->id, "", NULL, NULL));
+    cl_program program = clef_probe_build(c->context, "__kernel void set(__global int *x) { *x = 1; }");
     cl_kernel kernel = clCreateKernel(program, "set", &code);
     clef_probe_check(code);
     clef_probe_check(clSetKernelArg(kernel, 0, sizeof c->memory, &c->memory));

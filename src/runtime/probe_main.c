@@ -113,8 +113,7 @@ cl_context clef_probe_open(cl_device_id *ids, cl_uint n) {
     return context;
 }
 
-static cl_program build(cl_context context) {
-    const char *text = source;
+cl_program clef_probe_build(cl_context context, const char *text) {
     cl_int code;
     cl_program program = clCreateProgramWithSource(context, 1, &text, NULL, &code);
     clef_probe_check(code);
@@ -211,7 +210,7 @@ static void exchange(side s[2], cl_uint round, const cl_uint factor[2], cl_event
 static void ask_events(cl_device_id ids[2]) {
     static const cl_uint factor[2] = {3, 5}, first[2] = {7, 1000003};
     cl_context context = clef_probe_open(ids, ids[0] == ids[1] ? 1 : 2);
-    cl_program program = build(context);
+    cl_program program = clef_probe_build(context, source);
     side s[2];
     cl_event back[2];
     for (int i = 0; i < 2; i++) s[i] = open_side(context, ids[i], program, first[i]);
@@ -339,7 +338,7 @@ static void visit(cl_context context, side *s, cl_uint round) {
 
 static void ask_user_events(cl_device_id id) {
     cl_context context = clef_probe_open(&id, 1);
-    cl_program program = build(context);
+    cl_program program = clef_probe_build(context, source);
     side from = open_side(context, id, program, first_sent), to = open_side(context, id, program, 0);
     for (cl_uint i = 0; i < COUNT; i++) sent[i] = first_sent + i;
     say("ready\n");
