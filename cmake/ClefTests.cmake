@@ -204,11 +204,17 @@ function(clef_test_at_widths test target source)
   endforeach()
 endfunction()
 
-# A program of kernels on another implementation.  check.sh leaves out those whose kernels it tries there in another way: norms of short
-# rows are alike in both profiles, test_tile has a GPU's products, the GPU's losses have softmax's rows, and of the many
-# exponentials that softmax has under way (fma is a long function on llvmpipe) rusticl makes code for more than a minute.
+# A program of kernels on another implementation.  check.sh leaves out those whose kernels it tries there in another way (norms of short
+# rows are alike in both profiles, test_tile has a GPU's products, the GPU's losses have softmax's rows), and where rusticl takes long to
+# compile or Oclgrind to interpret what the other one is done with in a fraction of the time, or, of epilogues, in as long.
 set(clef_only_whole rusticl/kernels/test_softmax rusticl-gpu/kernels/test_softmax rusticl/kernels/test_loss rusticl-gpu/kernels/test_norm
   rusticl-gpu/kernels/test_matmul)
+foreach(slow attention autocast epilogue expectations orders)
+  list(APPEND clef_only_whole rusticl/kernels/test_${slow})
+endforeach()
+foreach(slow index matrix prologue recurrent sort stored winograd)
+  list(APPEND clef_only_whole oclgrind/kernels/test_${slow})
+endforeach()
 function(clef_test_on_driver where test target source)
   clef_test_on(${where} tiny ${test} ${target} ${source} WHOLE)
   if(NOT "${where}/${test}" IN_LIST clef_only_whole)

@@ -11,7 +11,11 @@
 # check.sh --all runs the whole cross product: at every width all tests in full, more kernels on the other implementations, all random
 # cases under sanitizers, and every mutant.
 #
-# Environment: CLEF_DATA, CLEF_SHAPES (default ../shared/data, ../shared/shapes where they exist), CLEF_CHECK_JOBS, CLEF_TEST_WHOLE.
+# The tests on the usual device come first, then 2 to 4, then the others of 1.  Where CLEF_CHECK_MINUTES is set, no part of the others
+# begins later than so many minutes after the start: on a slow machine the summary names what was left out.
+#
+# Environment: CLEF_DATA, CLEF_SHAPES (default ../shared/data, ../shared/shapes where they exist), CLEF_CHECK_JOBS, CLEF_CHECK_MINUTES,
+# CLEF_TEST_WHOLE.
 # The last line is "N passed, N failed, N skipped"; the exit status is 0 when nothing failed.
 case $*:$# in
 :0) left_out=whole ;;
@@ -61,25 +65,38 @@ own_profile() {
     }
 }
 
-# preset NAME WHAT LABEL TARGET [OPTIONS…]: configure, build, test (what has the label); the report goes to $reports/NAME.xml.
-preset() {
-    name=$1 what=$2 label=$3 target=$4
-    shift 4
+# tests PRESET WHAT LABELS EXCEPT: those that have one of the labels and none of the others; the report goes to $reports/PRESET-WHAT.xml.
+tests() {
+    title "$2"
+    ctest --preset "$1" -L "$3" -LE "^($left_out|$(own_profile)${4:+|$4})\$" -j $slots --no-tests=ignore \
+        --output-junit "$root/$reports/$1-$(say "$2" | tr -c 'a-z\n' -).xml" --test-output-size-passed 65536 --test-output-size-failed 262144
+}
+
+# built NAME WHAT TARGET [OPTIONS…]: configures and builds a preset; false, and said, if that fails.
+built() {
+    name=$1 what=$2 target=$3
+    shift 3
     title "$what: configure and build"
     cmake --preset "$name" "$@" >build/check/"$name"-configure.log 2>&1 || {
         cat build/check/"$name"-configure.log
         fail_step "$what: configure"
-        return
+        return 1
     }
     grep 'Clef' build/check/"$name"-configure.log
     cmake --build --preset "$name" -j "$jobs" --target "$target" >build/check/"$name"-build.log 2>&1 || {
         grep -E 'error: |warning: |undefined reference|multiple definition|\*\*\*' -A 4 build/check/"$name"-build.log | tail -n 80
         fail_step "$what: build (all of it in build/check/$name-build.log)"
-        return
+        return 1
     }
-    title "$what: tests"
-    ctest --preset "$name" -L "$label" -LE "^($left_out|$(own_profile))\$" -j $slots --no-tests=ignore --output-junit "$root/$reports/$name.xml" \
-        --test-output-size-passed 65536 --test-output-size-failed 262144
+}
+
+# others WHAT LABELS [EXCEPT]: tests of the release preset away from the usual device, if there is time.
+others() {
+    if [ -n "$CLEF_CHECK_MINUTES" ] && [ $(($(date +%s) - begun)) -gt $((CLEF_CHECK_MINUTES * 60)) ]; then
+        skip_step "$1: later than $CLEF_CHECK_MINUTES minutes after the start (CLEF_CHECK_MINUTES)"
+    else
+        tests release "$@"
+    fi
 }
 
 title "setup"
@@ -94,22 +111,29 @@ if python=$(find_python); then
     export CLEF_PYTHON
 fi
 
-preset release "release" "" all
+released=
+built release "release" all && released=yes
+[ -z "$released" ] || tests release "tests on the usual device" "" portability
 if printf 'int main(void){return 0;}\n' | cc -fsanitize=address,undefined -x c - -o /dev/null 2>/dev/null; then
-    preset asan "sanitizers" "" all
+    built asan "sanitizers" all && tests asan "sanitizers" ""
 else
     skip_step "sanitizers: this compiler has no AddressSanitizer (packages libasan, libubsan)"
 fi
 # Run, not only linked: it refuses kernels whose memory is laid out too freely.
 if printf 'int main(void){return 0;}\n' | cc -fsanitize=thread -x c - -o $reports/tsan 2>/dev/null && $reports/tsan 2>/dev/null; then
-    preset tsan "threads" threads thread_tests
+    built tsan "threads" thread_tests && tests tsan "threads" threads
 else
     skip_step "threads: ThreadSanitizer does not work here (package libtsan, or a kernel setting: vm.mmap_rnd_bits above 28)"
 fi
 if clang=$(fuzzing_clang); then
-    preset fuzz "fuzzing" "" all -DCMAKE_C_COMPILER="$clang"
+    built fuzz "fuzzing" all -DCMAKE_C_COMPILER="$clang" && tests fuzz "fuzzing" ""
 else
     skip_step "fuzzing: needs clang with its runtime ($(fuzzing_packages | tr '\n' ' ')is missing)"
+fi
+if [ -n "$released" ]; then
+    others "kernels as for other devices" portability 'intel.*|rusticl.*|oclgrind.*'
+    others "intel and rusticl" '^(intel|rusticl)'
+    others "oclgrind" '^oclgrind'
 fi
 
 title "summary"
