@@ -18,11 +18,10 @@
    that have all rooms.  LINE: bytes that no two cores share. */
 enum { STEPS = 1024, LEAST_ROOMS = 16, MOST_ROOMS = 128, LAUNCHES = 4, LINE = 128 };
 
-/* So often a launch looks for a run behind its last one: for five to ten microseconds.  Whether that pays is tried, as in clef__end_wait: the
-   first of so many runs that the host waits for do not look, and the next ones do. */
-enum { LOOKS = 20000, WAITS = 512, TRIALS = 8 };
-static const double LITTLE = 100e-6; /* seconds; what takes longer is not tried */
-static const double BETTER = 0.9;    /* of the time without */
+/* So often a launch looks for a run behind its last one, for five to ten microseconds, if the host knew the end of such a run in less than
+   LITTLE seconds: a thread that must be woken for the next one takes a good part of that. */
+enum { LOOKS = 20000 };
+static const double LITTLE = 100e-6;
 
 static int rooms_for(int steps) { return (int)clef__larger(clef__smaller(STEPS / steps, MOST_ROOMS), LEAST_ROOMS); }
 
@@ -46,11 +45,9 @@ struct clef__chain {
     int at;        /* the one that steps are written to */
     int in_launch; /* runs of the last launch, and its work-groups */
     size_t groups;
-    bool looks, alone; /* does the last run look for another one, and did one of its launch? */
-    bool waited;       /* did the host wait for the last run? */
-    unsigned waits;
-    double launched_at,
-        least[2]; /* seconds from then on until the host knew that a run was over, at least: of runs that look, [1] */
+    bool looks, alone;         /* does the last run look for another one, and did one of its launch? */
+    bool waited;               /* did the host wait for the last run? */
+    double launched_at, least; /* seconds from then on until the host knew that a run was over, at least */
 };
 
 /* False: nobody knows whether its launch is over. */
@@ -213,10 +210,8 @@ clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part,
     clef__chain *chain = clef__calloc(1, sizeof *chain);
     int rooms = rooms_for(steps);
     if (chain)
-        *chain = (clef__chain){.device = device,
-                               .rooms = rooms,
-                               .room = clef__calloc((size_t)rooms, sizeof *chain->room),
-                               .least = {INFINITY, INFINITY}};
+        *chain = (clef__chain){
+            .device = device, .rooms = rooms, .room = clef__calloc((size_t)rooms, sizeof *chain->room), .least = INFINITY};
     cl_program program = chain && chain->room ? build(device, part, n) : NULL;
     cl_int code = CL_SUCCESS;
     if (program) {
@@ -281,9 +276,7 @@ bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const 
 
 /* Only where the host waits for every run: one that is ahead has the next one ready in time, for all work-groups. */
 static bool looks(const clef__chain *chain) {
-    unsigned wait = chain->waits % WAITS;
-    if (!chain->waited || chain->device->info.compute_units < 2 || wait < TRIALS) return false;
-    return wait < 2 * TRIALS ? chain->least[0] < LITTLE : chain->least[1] < BETTER * chain->least[0];
+    return chain->waited && chain->least < LITTLE && chain->device->info.compute_units > 1;
 }
 
 /* No more work-groups than the widest step has items: work that does not pay for waking another compute unit wakes none. */
@@ -331,9 +324,7 @@ cl_int clef__chain_wait(clef__device *device) {
     const room *r = last_run(chain);
     const uint32_t *done = first_counter(r) + (size_t)(r->launched - 1) * STEP_COUNTERS + STEP_DONE;
     cl_int code = clef__end_wait(device, &(clef__end){r->over, (const atomic_uint *)done, (unsigned)r->last_items, chain->looks});
-    double *least = &chain->least[chain->looks];
-    *least = fmin(*least, clef__now() - chain->launched_at);
+    chain->least = fmin(chain->least, clef__now() - chain->launched_at);
     chain->waited = true;
-    if (++chain->waits % WAITS == 0) chain->least[0] = chain->least[1] = INFINITY;
     return code;
 }
