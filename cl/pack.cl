@@ -42,14 +42,17 @@ BY_ITSELF static void pack_straight(__global const MEMORY(IN) *row, long step, _
     }
 }
 
-/* As many of `run` rows as fill squares of W × W, contiguous along k; returns how many. */
+/* As many of `run` rows as fill squares of W × W, contiguous along k; returns how many.  The next square of the same columns is asked for:
+   so many rows at a time are more than a CPU follows by itself. */
 BY_ITSELF static int pack_turned(__global const MEMORY(IN) *row, long sn, __global MEMORY(OUT) *to, int run, int width) {
     int i = 0;
     PLAIN_LOOP
     for (; i + W <= run; i += W) {
         PLAIN_LOOP
         for (int j = 0; j < width; j += W) {
-#define TAKE(q) V a##q = LOAD(IN, W, row, i + (j + q) * sn), b##q;
+#define TAKE(q)                                                                                        \
+    V a##q = LOAD(IN, W, row, i + (j + q) * sn), b##q;                                                 \
+    PREFETCH_READ(row + i + W + (j + q) * sn);
             LINES(TAKE)
             TRANSPOSE(a, b)
 #define GIVE(q) STORE(OUT, W, to, (i + q) * width + j, CAT(TURNED(a, b), q));

@@ -44,6 +44,11 @@
 #define INPUTS __global const MEMORY(DT) *x, long x_at
 #define PASSED x, x_at
 #define VALUE(n, i) LOAD(DT, n, x, x_at + (i))
+/* A core that only waits for rows asks for too few lines at a time by itself. */
+#define AHEAD(i) PREFETCH_READ(x + x_at + (i) + 4096 / sizeof(*x));
+#endif
+#ifndef AHEAD
+#define AHEAD(i)
 #endif
 #define READ(n, i) CONVERT(A, n)(VALUE(n, i))
 
@@ -88,6 +93,7 @@ static A join_row(INPUTS, long p, long n) {
         V s0 = (V)(START), s1 = s0, s2 = s0, s3 = s0;
         long stop = min(n, i + BLOCK * 4 * PACE);
         for (; i + 3 * PACE + W <= stop; i += 4 * PACE) {
+            AHEAD(p + i) AHEAD(p + i + PACE) AHEAD(p + i + 2 * PACE) AHEAD(p + i + 3 * PACE)
             V v0 = READ(W, p + i), v1 = READ(W, p + i + PACE), v2 = READ(W, p + i + 2 * PACE), v3 = READ(W, p + i + 3 * PACE);
             s0 = JOIN(s0, v0);
             s1 = JOIN(s1, v1);
