@@ -232,15 +232,30 @@ static void pack_rows(__global const MEMORY(IN) *a, steps s, depths d, int m_beg
 #define A_AT(i) a##i[at]
 #endif
 #define NEXT_A at += ALONG ? 1 : ak3;
+/* A comes from memory while its first panel of B stays in a cache: four lines on in a tile's rows, and what the next tile has here, are asked
+   for, a line at a time. */
+#if UNIT
+#define AHEAD(i)
+#else
+#define AHEAD(i)                                                                                       \
+    PREFETCH_READ(a##i + at + 256 / sizeof(*a));                                                       \
+    PREFETCH_TO_L2(a##i + at + MR * am3);
+#endif
+#define IS_FIRST (panel == (int)get_global_id(0) * panels)
 #if NV > 1
 #define MANY_STEPS                                                                                     \
     PLAIN_LOOP                                                                                         \
-    for (; i + 2 <= run; i += 2) TWO_STEPS
+    while (i + 2 <= run) {                                                                             \
+        int stop = min(i + 16, run - 1);                                                               \
+        if (IS_FIRST && stop == i + 16) {                                                              \
+            ROWS(AHEAD)                                                                                \
+        }                                                                                              \
+        PLAIN_LOOP                                                                                     \
+        for (; i < stop; i += 2) TWO_STEPS                                                             \
+    }
 #elif UNIT
 #define MANY_STEPS
 #else
-/* So narrow a B stays in a cache while A comes from memory: the next tile's rows are asked for, a line at a time. */
-#define AHEAD(i) PREFETCH_TO_L2(a##i + at + MR * am3);
 #define MANY_STEPS                                                                                     \
     PLAIN_LOOP                                                                                         \
     for (; i + 16 <= run; i += 16) {                                                                   \
