@@ -15,7 +15,7 @@ enum {
     FOLD_STEPS = 7,
     RUNS = 4 /* of rows that an item reads side by side */
 };
-static const double EFFICIENCY = 0.4;
+static const double EFFICIENCY = 0.42;
 
 /* One level of rows and one of depths. */
 typedef struct shape {

@@ -24,7 +24,7 @@ enum {
 
 /* Fraction of the peak; multiplications of a vector that would take as long as reordering it; and the part of a step, as
    clef__lower_pays counts them, that one takes with its share of the rest. */
-static const double EFFICIENCY = 0.6, REORDER_STEPS = 6, WORK = 0.7;
+static const double EFFICIENCY = 0.58, REORDER_STEPS = 6, WORK = 0.7;
 
 /* Filters in pairs, and how rows and taps of a filter are partitioned. */
 typedef struct tile {
