@@ -46,7 +46,7 @@ static void run_steps(__global const ulong *head, __local void *room) {
     }
 }
 
-/* Keeps a core until a run comes, for some microseconds at most: to wake a thread for it would take longer. */
+/* Keeps a core until a run comes, for some tens of microseconds at most: to wake a thread for it would take longer. */
 static void look_for_next(__global const ulong *head) {
     volatile __global const uint *state = (volatile __global const uint *)(head + RUN_STATE);
     for (ulong looks = head[RUN_LOOKS]; looks > 0 && *state == RUN_IS_LAST; looks--) {

@@ -246,7 +246,7 @@ static void pack_rows(__global const MEMORY(IN) *a, steps s, depths d, int m_beg
 #define MANY_STEPS                                                                                     \
     PLAIN_LOOP                                                                                         \
     while (i + 2 <= run) {                                                                             \
-        int stop = min(i + 16, run - 1);                                                               \
+        int stop = min(i + 16, run & ~1);                                                              \
         if (IS_FIRST && stop == i + 16) {                                                              \
             ROWS(AHEAD)                                                                                \
         }                                                                                              \

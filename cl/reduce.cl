@@ -45,10 +45,11 @@
 #define PASSED x, x_at
 #define VALUE(n, i) LOAD(DT, n, x, x_at + (i))
 /* A core that only waits for rows asks for too few lines at a time by itself. */
-#define AHEAD(i) PREFETCH_READ(x + x_at + (i) + 4096 / sizeof(*x));
+#define AHEAD(p, k)                                                                              \
+    if ((k) * PACE * sizeof(*x) % 64 == 0) PREFETCH_READ(x + x_at + (p) + (k) * PACE + 4096 / sizeof(*x));
 #endif
 #ifndef AHEAD
-#define AHEAD(i)
+#define AHEAD(p, k)
 #endif
 #define READ(n, i) CONVERT(A, n)(VALUE(n, i))
 
@@ -93,7 +94,7 @@ static A join_row(INPUTS, long p, long n) {
         V s0 = (V)(START), s1 = s0, s2 = s0, s3 = s0;
         long stop = min(n, i + BLOCK * 4 * PACE);
         for (; i + 3 * PACE + W <= stop; i += 4 * PACE) {
-            AHEAD(p + i) AHEAD(p + i + PACE) AHEAD(p + i + 2 * PACE) AHEAD(p + i + 3 * PACE)
+            AHEAD(p + i, 0) AHEAD(p + i, 1) AHEAD(p + i, 2) AHEAD(p + i, 3)
             V v0 = READ(W, p + i), v1 = READ(W, p + i + PACE), v2 = READ(W, p + i + 2 * PACE), v3 = READ(W, p + i + 3 * PACE);
             s0 = JOIN(s0, v0);
             s1 = JOIN(s1, v1);

@@ -25,6 +25,12 @@ case $*:$# in
     exit 2
     ;;
 esac
+case $CLEF_CHECK_MINUTES in
+*[!0-9]* | 0?*)
+    echo "check.sh: CLEF_CHECK_MINUTES is no whole number: $CLEF_CHECK_MINUTES" >&2
+    exit 2
+    ;;
+esac
 cd "$(dirname "$0")/.." || exit 2
 root=$PWD
 . cmake/setup.sh
@@ -141,7 +147,7 @@ title "summary"
 for report in $reports/*.xml; do
     [ ! -f "$report" ] || { say "<preset name=\"$(basename "$report" .xml)\"" && cat "$report"; }
 done | sed 's/&quot;/"/g; s/&apos;/'"'"'/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g' | awk -F'"' '
-    /^<preset / { preset = $2 }
+    /^<preset / { preset = $2; sub(/-.*/, "", preset) }
     /<testcase / {
         name = $2
         for (i = 1; i < NF; i++) if ($i ~ / status=$/) status = $(i + 1)

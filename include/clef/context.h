@@ -117,7 +117,8 @@ typedef struct clef_options {
     int chain_after; /* a plan's launches are queued as few as possible, each doing many in order, once the plan has run so often: less than
                         a microsecond lies between them instead of ten.  Only where the driver is known to allow it (a CPU's), by
                         launches of single work-items, on one device without a trace; to the same bits.  A plan that runs again
-                        while it still runs, the program having waited for nothing and queued nothing else, needs no launch at all.
+                        while it still runs, the program having waited for nothing and queued nothing else, needs no launch at all; nor,
+                        mostly, does one of less than 100 us that runs again a few microseconds after the program read its result.
                         What it takes is compiled at that moment, a quarter of a second for each different kernel, a tenth where the
                         driver has it from an earlier process.  Threads that wait within such a launch keep their cores.
                         0: $CLEF_CHAIN (where 0 is never), else when launches have cost as much as compiling would, but never where a

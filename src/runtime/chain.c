@@ -18,10 +18,11 @@
    that have all rooms.  LINE: bytes that no two cores share. */
 enum { STEPS = 1024, LEAST_ROOMS = 16, MOST_ROOMS = 128, LAUNCHES = 4, LINE = 128 };
 
-/* So often a launch looks for a run behind its last one, for five to ten microseconds, if the host knew the end of such a run in less than
-   LITTLE seconds: a thread that must be woken for the next one takes a good part of that. */
-enum { LOOKS = 20000 };
-static const double LITTLE = 100e-6;
+/* So often a launch looks for a run behind its last one, for some tens of microseconds, if the host knew the end of such a run in less than
+   LITTLE seconds: a thread that must be woken for the next one takes a good part of that.  The run that comes is computed by one work-group,
+   so it may not take much longer, at best, than by all. */
+enum { LOOKS = 100000 };
+static const double LITTLE = 100e-6, LONGER = 1.25;
 
 static int rooms_for(int steps) { return (int)clef__larger(clef__smaller(STEPS / steps, MOST_ROOMS), LEAST_ROOMS); }
 
@@ -45,9 +46,13 @@ struct clef__chain {
     int at;        /* the one that steps are written to */
     int in_launch; /* runs of the last launch, and its work-groups */
     size_t groups;
-    bool looks, alone;         /* does the last run look for another one, and did one of its launch? */
-    bool waited;               /* did the host wait for the last run? */
-    double launched_at, least; /* seconds from then on until the host knew that a run was over, at least */
+    bool looks;  /* does the last run look for another one? */
+    bool alone;  /* has the last launch no more than its first work-group, which looked? */
+    bool by_one; /* did the last run follow in such a launch? */
+    bool waited; /* did the host wait for it? */
+    double launched_at;
+    double least
+        [2]; /* seconds from then on until the host knew that a run was over, at least: by all work-groups, by the first one alone */
 };
 
 /* False: nobody knows whether its launch is over. */
@@ -177,10 +182,10 @@ static cl_int enqueue(clef__chain *chain, room *r, size_t groups) {
 
 /* Puts the run behind the last one if that is the device's last command, and of a launch that is under way.  False: it is over, or cannot
    do more. */
-static bool follow(clef__chain *chain, room *r, size_t groups) {
+static bool follow(clef__chain *chain, room *r, size_t groups, bool looks) {
     const room *before = last_run(chain);
     if (!clef__chain_is_last(chain->device) || chain->device->last != chain) return false;
-    if (chain->in_launch == chain->rooms / LAUNCHES || groups > chain->groups || (chain->alone && !chain->looks)) return false;
+    if (chain->in_launch == chain->rooms / LAUNCHES || groups > chain->groups || (chain->alone && !looks)) return false;
     unsigned state = RUN_IS_LAST;
     head_of(before)[RUN_NEXT] = (uint64_t)(uintptr_t)head_of(r);
     if (!atomic_compare_exchange_strong(state_of(before), &state, RUN_HAS_NEXT)) return false;
@@ -210,8 +215,10 @@ clef__chain *clef__chain_new(clef__device *device, const clef__chain_part *part,
     clef__chain *chain = clef__calloc(1, sizeof *chain);
     int rooms = rooms_for(steps);
     if (chain)
-        *chain = (clef__chain){
-            .device = device, .rooms = rooms, .room = clef__calloc((size_t)rooms, sizeof *chain->room), .least = INFINITY};
+        *chain = (clef__chain){.device = device,
+                               .rooms = rooms,
+                               .room = clef__calloc((size_t)rooms, sizeof *chain->room),
+                               .least = {INFINITY, INFINITY}};
     cl_program program = chain && chain->room ? build(device, part, n) : NULL;
     cl_int code = CL_SUCCESS;
     if (program) {
@@ -275,8 +282,9 @@ bool clef__chain_step(clef__chain *chain, int part, clef__kernel *kernel, const 
 }
 
 /* Only where the host waits for every run: one that is ahead has the next one ready in time, for all work-groups. */
-static bool looks(const clef__chain *chain) {
-    return chain->waited && chain->least < LITTLE && chain->device->info.compute_units > 1;
+static bool pays_to_look(const clef__chain *chain, size_t groups) {
+    bool alone = groups == 1 || chain->least[1] == INFINITY || chain->least[1] < LONGER * chain->least[0];
+    return chain->waited && chain->least[0] < LITTLE && alone && chain->device->info.compute_units > 1 && !chain->device->crowded;
 }
 
 /* No more work-groups than the widest step has items: work that does not pay for waking another compute unit wakes none. */
@@ -288,18 +296,21 @@ clef_status clef__chain_launch(clef__chain *chain) {
     r->words = r->steps = 0;
     clef_status status = clef__ready(device);
     if (status != CLEF_OK || groups == 0) return status;
-    chain->launched_at = clef__now();
-    chain->looks = looks(chain);
-    chain->waited = false;
-    fill_head(r, steps, chain->looks ? LOOKS : 0);
-    if (!follow(chain, r, groups)) {
+    double begin = clef__now();
+    bool looks = pays_to_look(chain, groups);
+    fill_head(r, steps, looks ? LOOKS : 0);
+    bool follows = follow(chain, r, groups, looks);
+    if (!follows) {
         cl_int code = enqueue(chain, r, groups);
         if (code != CL_SUCCESS) return clef__fail_cl(device, code, "kernel chain");
         chain->groups = groups;
         chain->in_launch = 0;
-        chain->alone = false;
     }
-    chain->alone |= chain->looks; /* the first work-group stays alone behind this run */
+    chain->by_one = follows && chain->alone;
+    chain->alone = (follows && chain->alone) || (looks && chain->groups > 1);
+    chain->looks = looks;
+    chain->waited = false;
+    chain->launched_at = begin;
     chain->in_launch++;
     r->launched = steps;
     chain->at = (chain->at + 1) % chain->rooms;
@@ -318,13 +329,16 @@ void clef__chain_end(const clef__chain *chain) {
 
 bool clef__chain_is_last(const clef__device *device) { return device->last && !device->shared; }
 
+bool clef__chain_is_done(const clef__device *device) { return clef__chain_is_last(device) && device->last->waited; }
+
 /* By its last step: a kernel that has done that has only to return, of which the driver tells when its thread has gone on. */
 cl_int clef__chain_wait(clef__device *device) {
     clef__chain *chain = device->last;
     const room *r = last_run(chain);
     const uint32_t *done = first_counter(r) + (size_t)(r->launched - 1) * STEP_COUNTERS + STEP_DONE;
     cl_int code = clef__end_wait(device, &(clef__end){r->over, (const atomic_uint *)done, (unsigned)r->last_items, chain->looks});
-    chain->least = fmin(chain->least, clef__now() - chain->launched_at);
-    chain->waited = true;
+    double *least = &chain->least[chain->by_one];
+    *least = fmin(*least, clef__now() - chain->launched_at);
+    chain->waited = code == CL_SUCCESS;
     return code;
 }

@@ -520,7 +520,8 @@ void clef__help_end(clef_context *ctx);
 
 /* Was a chain's launch its last command?  Then what the device computed is in the host's memory after this wait. */
 bool clef__chain_is_last(const clef__device *device);
-void clef__chain_end(const clef__chain *chain); /* it looks for no run behind its last one any more */
+bool clef__chain_is_done(const clef__device *device); /* it is, and nothing that was queued is left to do */
+void clef__chain_end(const clef__chain *chain);       /* it looks for no run behind its last one any more */
 cl_int clef__chain_wait(clef__device *device);
 
 /* ---- trial.c ---- */

@@ -4,7 +4,8 @@
    work-items that follow one another in one queue become the steps of a chain: the same kernels with the same arguments, in
    the same order, to the same bits.  Its program is another one, compiled when the plan has run so often that this pays.
 
-   A plan that is one chain, of one launch even, spares that launch, too, when the host is ahead: it follows in the launch of the run before. */
+   A plan that is one chain, of one launch even, spares that launch, too, when the host is ahead: it follows in the launch of the run before.
+   So it does when it is little and the host waits for every run. */
 #include "plan/run/run.h"
 #include "runtime/text.h"
 
