@@ -333,7 +333,7 @@ Test(chain, runs_of_one_launch_follow_one_another) {
     close_clean(ctx);
 }
 
-/* A launch stays for a moment where runs are little and each is waited for, and goes at once when something else is to be done. */
+/* A launch stays for a moment where runs are little and each is waited for, also while the next one's numbers are written. */
 Test(chain, little_runs_that_are_waited_for_follow_one_another) {
     enum { MOST = 200000, LEAST = 2000 };
     clef_context *ctx = open_or_skip(&(clef_options){.chain_after = 1});
