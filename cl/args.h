@@ -50,11 +50,11 @@
 
 #define KERNEL(name, LIST) KERNEL_WITH(, name, LIST)
 #define KERNEL_WITH(attribute, name, LIST)                                                             \
-    typedef struct name##_numbers {                                                                    \
+    typedef struct OF_PART(name##_numbers) {                                                           \
         LIST(FIELD)                                                                                    \
         long end;                                                                                      \
-    } name##_numbers;                                                                                  \
-    ENTRY(OF_VECTORS attribute) void name(PLACE_OF_ITEM name##_numbers numbers LIST(PARAMETER))
+    } OF_PART(name##_numbers);                                                                         \
+    ENTRY(OF_VECTORS attribute) void OF_PART(name)(PLACE_OF_ITEM OF_PART(name##_numbers) numbers LIST(PARAMETER))
 #define UNPACK(LIST) LIST(LOCAL)
 
 /* An attribute: the size of the work-group.  Not told where an option limits registers (src/runtime/open.c): NVIDIA's compiler does not

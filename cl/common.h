@@ -277,17 +277,21 @@ EACH_WIDTH(BF16_BITS)
 /* A generated kernel's functions carry its name, as several kernels are compiled as one program. */
 #define NAMED(x) CAT(NAME, x)
 
+/* A function whose name is pasted together, once in each part of a program (src/runtime/names.c), which has a suffix of its own. */
+#define PART_SUFFIX
+#define OF_PART(x) CAT(x, PART_SUFFIX)
+
 /* Up to `count` elements `stride` apart, the rest zero; and back. */
 #define GATHER_LANE(lane, dt, j) v lane = j < count ? LOAD(dt, 1, p, j * stride) : (COMPUTE(dt))0;
 #define DEFINE_GATHER(dt, n)                                                                     \
-    VEC(COMPUTE(dt), n) CAT(gather_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
+    VEC(COMPUTE(dt), n) OF_PART(CAT(gather_, dt))(__global const MEMORY(dt) *p, long stride, long count) { \
         VEC(COMPUTE(dt), n) v;                                                                   \
         EACH_##n(GATHER_LANE, dt)                                                                \
         return v;                                                                                \
     }
 #define SCATTER_LANE(lane, dt, j) if (j < count) STORE_SCALAR(dt, p, j * stride, v lane);
 #define DEFINE_SCATTER(dt, n)                                                                    \
-    void CAT(scatter_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
+    void OF_PART(CAT(scatter_, dt))(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
         EACH_##n(SCATTER_LANE, dt)                                                               \
     }
 #define STORE_SCALAR(dt, p, i, v) STORE(dt, 1, p, i, v)
@@ -298,24 +302,24 @@ EACH_WIDTH(BF16_BITS)
 #if defined(__clang__) && (defined(__x86_64__) || defined(__i386__) || defined(__aarch64__) || defined(__riscv))
 #define LANES_IN_MEMORY(dt, n) union { COMPUTE(dt) lane[n]; VEC(COMPUTE(dt), n) all; }
 #define DEFINE_GATHER_SOME(dt, n)                                                                \
-    BY_ITSELF VEC(COMPUTE(dt), n) CAT(gather_some_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
+    BY_ITSELF VEC(COMPUTE(dt), n) OF_PART(CAT(gather_some_, dt))(__global const MEMORY(dt) *p, long stride, long count) { \
         LANES_IN_MEMORY(dt, n) v = {{0}};                                                        \
         PLAIN_LOOP for (long j = 0; j < count; j++) v.lane[j] = LOAD(dt, 1, p, j * stride);      \
         return v.all;                                                                            \
     }
 #define DEFINE_SCATTER_SOME(dt, n)                                                               \
-    BY_ITSELF void CAT(scatter_some_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
+    BY_ITSELF void OF_PART(CAT(scatter_some_, dt))(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
         LANES_IN_MEMORY(dt, n) from = {.all = v};                                                \
         PLAIN_LOOP for (long j = 0; j < count; j++) STORE_SCALAR(dt, p, j * stride, from.lane[j]); \
     }
 #else
 #define DEFINE_GATHER_SOME(dt, n)                                                                \
-    VEC(COMPUTE(dt), n) CAT(gather_some_, dt)(__global const MEMORY(dt) *p, long stride, long count) { \
-        return CAT(gather_, dt)(p, stride, count);                                               \
+    VEC(COMPUTE(dt), n) OF_PART(CAT(gather_some_, dt))(__global const MEMORY(dt) *p, long stride, long count) { \
+        return OF_PART(CAT(gather_, dt))(p, stride, count);                                               \
     }
 #define PICK_LANE(lane, dt, k) if (j == k) x = v lane;
 #define DEFINE_SCATTER_SOME(dt, n)                                                               \
-    void CAT(scatter_some_, dt)(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
+    void OF_PART(CAT(scatter_some_, dt))(__global MEMORY(dt) *p, long stride, long count, VEC(COMPUTE(dt), n) v) { \
         PLAIN_LOOP for (long j = 0; j < count; j++) {                                            \
             COMPUTE(dt) x = 0;                                                                   \
             EACH_##n(PICK_LANE, dt)                                                              \

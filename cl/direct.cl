@@ -106,7 +106,7 @@ BY_ITSELF static void gather_filters(__global const MEMORY(DT) *w, long sy, long
             PLAIN_LOOP
             for (int j = 0; j < NR; j += W) {
                 __global const MEMORY(DT) *at = from + c * sc + j * sn;
-                V v = RESULTS == PASSES * NR && sn == 1 ? LOAD(DT, W, at, 0) : CAT(gather_, DT)(at, sn, RESULTS - n - j);
+                V v = RESULTS == PASSES * NR && sn == 1 ? LOAD(DT, W, at, 0) : OF_PART(CAT(gather_, DT))(at, sn, RESULTS - n - j);
                 CAT(VSTORE_, W)(v, to + j);
             }
         }
@@ -167,7 +167,7 @@ KERNEL(convolve, CONVOLVE_ARGS) {
                 __global MEMORY(DT) *to = y_base + y_offset + ((long)row * out_w + ox) * RESULTS + pass * NR;
                 bool last = RESULTS < NR && row + DEEP == end && at + MR / DEEP >= out_w;
 #define PUT(i, j) STORE(DT, W, to, i * RESULTS + j * W, c##i##_##j + bias##j);
-#define PUT_EXACT(i, j) CAT(scatter_, DT)(to + i * RESULTS + j * W, 1, RESULTS - j * W, c##i##_##j + bias##j);
+#define PUT_EXACT(i, j) OF_PART(CAT(scatter_, DT))(to + i * RESULTS + j * W, 1, RESULTS - j * W, c##i##_##j + bias##j);
 #define PUT_ROW(i)                                                                                     \
     if (i + 1 == MR && last) {                                                                         \
         COLUMNS(PUT_EXACT, i)                                                                          \
@@ -190,7 +190,7 @@ BY_ITSELF static void put_sum(__global const float *part, int parts, __global ME
         V sum = LOAD(f32, W, from, 0);
         PLAIN_LOOP
         for (int i = 1; i < parts; i++) sum += LOAD(f32, W, from, i * KH * RUN * PANELS * W);
-        CAT(scatter_, DT)(to + tap * RESULTS + p * W, 1, RESULTS - p * W, sum);
+        OF_PART(CAT(scatter_, DT))(to + tap * RESULTS + p * W, 1, RESULTS - p * W, sum);
     }
 }
 
@@ -246,7 +246,7 @@ KERNEL(gradient, GRADIENT_ARGS) {
 #define GATHER(i, j) c##i##_##j = fma((V)((a + i / PART * a_step)[i % PART]), v##j, c##i##_##j);
 #define GATHER_TAP(i) EACH_VECTOR(GATHER, i)
 #define READ(i, j) V v##j = LOAD(DT, W, d, j * W);
-#define READ_SOME(i, j) V v##j = CAT(gather_, DT)(d + j * W, 1, RESULTS - (p + j) * W);
+#define READ_SOME(i, j) V v##j = OF_PART(CAT(gather_, DT))(d + j * W, 1, RESULTS - (p + j) * W);
                     PLAIN_LOOP
                     for (int ox = left; ox < safe; ox++, a += STEP, d += RESULTS) { /* no branch, for which sums would go to memory */
                         PREFETCH_TO_L2(d + ahead); /* the next block */

@@ -20,14 +20,14 @@
 #define KEPT_f16(n, v) ROUND_f16(n, v)
 #define KEPT_bf16(n, v) ROUND_bf16(n, v)
 
-#define EPILOGUE(n, v, extra, at) CAT(epilogue_, n)(v, extra, at, scale, ops)
+#define EPILOGUE(n, v, extra, at) OF_PART(CAT(epilogue_, n))(v, extra, at, scale, ops)
 
 #define BIASED(n, v, at) (ops & EPILOGUE_BIAS ? (v) + LOAD(RESULT, n, bias, at) : (v))
 #define BIAS(n, at) (ops & EPILOGUE_BIAS ? LOAD(RESULT, n, bias, at) : (VEC(COMPUTE(RESULT), n))(0))
 
 #define DEFINE_EPILOGUE_(dt, n)                                                                        \
-    static VEC(COMPUTE(dt), n) epilogue_##n(VEC(COMPUTE(dt), n) v, __global const MEMORY(dt) *extra, long at, \
-                                            COMPUTE(dt) scale, int ops) {                            \
+    static VEC(COMPUTE(dt), n) OF_PART(epilogue_##n)(VEC(COMPUTE(dt), n) v, __global const MEMORY(dt) *extra, long at, \
+                                                     COMPUTE(dt) scale, int ops) {                     \
         const VEC(COMPUTE(dt), n) zero = (VEC(COMPUTE(dt), n))(0);                                     \
         v = CAT(KEPT_, dt)(n, v);                                                                      \
         if (ops & EPILOGUE_SCALE) v = CAT(KEPT_, dt)(n, v * scale);                                     \

@@ -19,7 +19,7 @@
 typedef VEC(float, W) V;
 #define PUT(k, vector)                                                                           \
     if (e + (k + 1) * W <= n) STORE(f32, W, y_base, y_offset + e + k * W, vector);               \
-    else scatter_some_f32(y_base + y_offset + e + k * W, 1, n - e - k * W, vector);
+    else OF_PART(scatter_some_f32)(y_base + y_offset + e + k * W, 1, n - e - k * W, vector);
 #define LACED(to, low, high) to.even = low, to.odd = high;
 #define SCATTER_VECTOR(w) DEFINE_SCATTER_SOME(f32, w)
 SCATTER_VECTOR(W)

@@ -19,10 +19,8 @@
 #define V VEC(S, W)
 #define T V
 #define ELEMENT S
-#define I VEC(MASK(S), W)
+#define I VEC(MASK_OF(S), W)
 #define MASK_OF(s) CAT(MASK_, s)
-#undef MASK
-#define MASK(s) MASK_OF(s)
 
 #define DEFINE_ENDS(dt, n) DEFINE_GATHER(dt, n) DEFINE_GATHER_SOME(dt, n) DEFINE_SCATTER_SOME(dt, n)
 DEFINE_ENDS(DT, W)
@@ -34,12 +32,12 @@ DEFINE_ENDS(DT, W)
 DEFINE_ENDS(IN, W)
 #endif
 /* `lanes` elements from p[i] on: a vector, or what is left of the row. */
-#define TAKE(dt, p, i) (lanes == W ? LOAD(dt, W, p, i) : CAT(gather_some_, dt)((p) + (i), 1, lanes))
+#define TAKE(dt, p, i) (lanes == W ? LOAD(dt, W, p, i) : OF_PART(CAT(gather_some_, dt))((p) + (i), 1, lanes))
 #define PUT(dt, p, i, v)                                                                               \
     {                                                                                                  \
         V value_put = v;                                                                               \
         if (lanes == W) STORE(dt, W, p, i, value_put);                                                 \
-        else CAT(scatter_some_, dt)((p) + (i), 1, lanes, value_put);                                   \
+        else OF_PART(CAT(scatter_some_, dt))((p) + (i), 1, lanes, value_put);                                   \
     }
 
 #define FMA(x, y, z) CAT(FMA_, IN)(x, y, z)

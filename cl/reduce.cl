@@ -149,7 +149,7 @@ ROWS_KERNEL(reduce_rows, REDUCE_ROWS_ARGS) {
 #define JOIN_MORE(lanes, r)
 #endif
 #define DEFINE_JOIN_LINES(lanes)                                                                 \
-    static VEC(A, lanes) CAT(join_lines_, lanes)(INPUTS, long p, long lines, long pace) {        \
+    static VEC(A, lanes) OF_PART(CAT(join_lines_, lanes))(INPUTS, long p, long lines, long pace) {        \
         VEC(A, lanes) total = (VEC(A, lanes))(START);                                            \
         long i = 0;                                                                              \
         PLAIN_LOOP while (i + AT_ONCE <= lines) {                                                \
@@ -183,7 +183,7 @@ DEFINE_JOIN_LINES(W)
 #endif
 #define JOIN_COLUMN(lanes, c)                                                                    \
     {                                                                                            \
-        VEC(A, lanes) v = CAT(join_lines_, lanes)(PASSED, p + c, count, inner);                  \
+        VEC(A, lanes) v = OF_PART(CAT(join_lines_, lanes))(PASSED, p + c, count, inner);                  \
         STORE(OT, lanes, to, c, v / (VEC(A, lanes))((A)divide));                                 \
     }
 #endif
@@ -237,7 +237,7 @@ ROWS_KERNEL(reduce_columns, REDUCE_COLUMNS_ARGS) {
 #elif TEAM > 1
         int across = (int)strip, c = (int)MEMBER % across, line = (int)MEMBER / across, down = DOWN(across);
         A v = START;
-        if (c < width) v = join_lines_1(PASSED, p + line * inner + c, (count - line + down - 1) / down, down * inner);
+        if (c < width) v = OF_PART(join_lines_1)(PASSED, p + line * inner + c, (count - line + down - 1) / down, down * inner);
         v = OF_COLUMN(join, across, v);
         if (line == 0 && c < width) STORE(OT, 1, to, c, v / (A)divide);
 #else

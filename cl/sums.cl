@@ -110,10 +110,10 @@ ROWS_KERNEL(sum_rows, SUM_ROWS_ARGS) {
     total1 = PLUS_SECOND(a3, far3, PLUS_SECOND(a2, far2, PLUS_SECOND(a1, far1, PLUS_SECOND(a0, far0, total1))));
 /* Four lines at a time, the last for those behind it; x and g step down by pace. */
 #define DEFINE_SUM_LINES(lanes)                                                                  \
-    typedef struct { VEC(A, lanes) s0, s1; } CAT(pair_, lanes);                                  \
-    static CAT(pair_, lanes) CAT(sum_lines_, lanes)(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, VEC(A, lanes) m, \
+    typedef struct { VEC(A, lanes) s0, s1; } OF_PART(CAT(pair_, lanes));                                  \
+    static OF_PART(CAT(pair_, lanes)) OF_PART(CAT(sum_lines_, lanes))(__global const MEMORY(DT) *x, __global const MEMORY(DT) *g, VEC(A, lanes) m, \
                                                     long lines, long pace) {                     \
-        CAT(pair_, lanes) total = {(VEC(A, lanes))(0), (VEC(A, lanes))(0)};                      \
+        OF_PART(CAT(pair_, lanes)) total = {(VEC(A, lanes))(0), (VEC(A, lanes))(0)};                      \
         long i = 0;                                                                              \
         while (i + 4 <= lines) {                                                                 \
             VEC(A, lanes) s0 = (VEC(A, lanes))(0), s1 = s0;                                      \
@@ -148,7 +148,7 @@ DEFINE_SUM_LINES(W)
 #endif
 #define SUM_COLUMN(lanes, c)                                                                     \
     {                                                                                            \
-        CAT(pair_, lanes) r = CAT(sum_lines_, lanes)(x + c, g + c, LOAD(DT, lanes, mean, c), count, inner); \
+        OF_PART(CAT(pair_, lanes)) r = OF_PART(CAT(sum_lines_, lanes))(x + c, g + c, LOAD(DT, lanes, mean, c), count, inner); \
         STORE(DT, lanes, to0, c, r.s0);                                                          \
         STORE(DT, lanes, to1, c, r.s1);                                                          \
     }
@@ -198,10 +198,10 @@ ROWS_KERNEL(sum_columns, SUM_COLUMNS_ARGS) {
         ALONG(c, 0, width, PUT)
 #elif TEAM > 1
         int across = (int)strip, c = (int)MEMBER % across, line = (int)MEMBER / across, down = DOWN(across);
-        pair_1 r = {0, 0};
+        OF_PART(pair_1) r = {0, 0};
         if (c < width) {
             long own = line * inner + c;
-            r = sum_lines_1(x + own, g + own, LOAD(DT, 1, mean, c), (count - line + down - 1) / down, down * inner);
+            r = OF_PART(sum_lines_1)(x + own, g + own, LOAD(DT, 1, mean, c), (count - line + down - 1) / down, down * inner);
         }
         A s0 = OF_COLUMN(sum, across, r.s0), s1 = OF_COLUMN(sum, across, r.s1);
         if (line == 0 && c < width) {

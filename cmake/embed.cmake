@@ -1,7 +1,8 @@
 # cmake -DFROM=<cl/> -DTO=<file.c> -P embed.cmake
 #
 # Writes the device code as C byte arrays (string literals have length limits), one entry per .cl and .h file of FROM, with its SHA-256.
-# Lines `#include "x"` are replaced by the file: a .h once per entry, a .def, .args or .inc (read through macros) each time.
+# Lines `#include "x"` are replaced by the file: a .h once per entry, a .def, .args or .inc (read through macros) each time.  Of a .cl,
+# common.h is left out: the host puts it first, once, whatever else a program is made of.
 cmake_minimum_required(VERSION 3.22)
 
 # Puts the text of `file` with its includes inlined into the variable `out`.  The caller clears `seen`.
@@ -41,6 +42,9 @@ set(rows "")
 set(count 0)
 foreach(file IN LISTS files)
   set_property(GLOBAL PROPERTY seen "${file}")
+  if(file MATCHES "\\.cl$")
+    set_property(GLOBAL APPEND PROPERTY seen common.h)
+  endif()
   inlined(${file} text)
   # Drivers read all of it for every program: without comments and indentation it is half as long.
   string(REGEX REPLACE "/[*][^*]*[*]+([^/*][^*]*[*]+)*/" " " text "${text}")

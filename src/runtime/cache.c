@@ -60,7 +60,7 @@ bool clef__entry_check(const unsigned char *bytes, size_t n, const uint8_t key[3
     uint8_t digest[32];
     if (n < CLEF__ENTRY_HEADER || memcmp(bytes, magic, 8) != 0) return false;
     uint64_t kind = get_number(bytes + 8, 4), size = get_number(bytes + 16, 8);
-    if (kind < CLEF__ENTRY_BINARY || kind > CLEF__ENTRY_VERDICT) return false;
+    if (kind < CLEF__ENTRY_BINARY || kind > CLEF__ENTRY_PART) return false;
     if (get_number(bytes + 12, 4) != 0 || size != n - CLEF__ENTRY_HEADER) return false;
     if (key && memcmp(bytes + 24, key, 32) != 0) return false;
     checksum(bytes, bytes + CLEF__ENTRY_HEADER, (size_t)size, digest);

@@ -173,7 +173,7 @@ static bool has_program(clef__code_entry *e) {
     return e->code.program;
 }
 
-static int uses_of(clef__code *code) {
+int clef__code_uses(clef__code *code) {
     clef__code_entry *e = (clef__code_entry *)code;
     if (!e->uses) e->uses = clef__uses(code->text, code->file ? clef__embedded(code->file) : NULL, code->options);
     return e->uses;
@@ -182,7 +182,7 @@ static int uses_of(clef__code *code) {
 bool clef__code_claim(clef__code *code) {
     clef__code_entry *e = (clef__code_entry *)code;
     if (e->claimed || has_program(e)) return false;
-    uses_of(code); /* several threads may ask for its text from now on */
+    clef__code_uses(code); /* several threads may ask for its text from now on */
     return e->claimed = true;
 }
 
@@ -201,24 +201,26 @@ void clef__codes_close(clef__device *device) {
 
 char *clef__code_text(clef__code *code, const char *front) {
     const char *file = code->file ? clef__embedded(code->file) : "", *text = code->text ? code->text : "";
-    return clef__asprintf("#define USES %d\n%s%s%s%s", uses_of(code), code->text || front ? clef__embedded("common.h") : "",
-                          front ? front : "", text, file);
+    return clef__asprintf("#define USES %d\n%s%s%s%s", clef__code_uses(code), clef__embedded("common.h"), front ? front : "", text,
+                          file);
+}
+
+const char *clef__code_asked(const clef__code *code) { return ((const clef__code_entry *)code)->asked; }
+
+void clef__code_have(clef__code *code, clef__program *program) {
+    clef__code_entry *e = (clef__code_entry *)code;
+    code->program = program;
+    e->keyed = program;
+    if (program) memcpy(e->key, program->key, sizeof e->key);
 }
 
 /* With Clef's own declarations, where there are such for the driver; with the driver's, if a user's text calls something else. */
 static clef__program *compile_text(clef__device *device, const clef__code *code, const char *text, const char *kernel) {
-    const char *asked = ((const clef__code_entry *)code)->asked;
+    const char *asked = clef__code_asked(code);
     clef__program *program = asked > code->options ? clef__program_quietly(device, text, code->options, kernel) : NULL;
     if (program) return program;
     if (asked > code->options) clef__log_line(device->ctx, CLEF_LOG_DEBUG, "program: %s is compiled with all declarations", kernel);
     return clef__program_ready(device, text, asked, kernel);
-}
-
-/* Its program from now on; NULL: it has none. */
-static void remember(clef__code_entry *e, clef__program *program) {
-    e->code.program = program;
-    e->keyed = program;
-    if (program) memcpy(e->key, program->key, sizeof e->key);
 }
 
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel) {
@@ -227,88 +229,7 @@ bool clef__code_compile(clef__device *device, clef__code *code, const char *kern
     if (has_program(e)) return true;
     char *text = clef__code_text(code, NULL);
     if (!text) clef__fail(device->ctx, CLEF_MEMORY, "program: out of host memory");
-    else remember(e, compile_text(device, code, text, kernel));
+    else clef__code_have(code, compile_text(device, code, text, kernel));
     clef__free(text);
     return code->program != NULL;
-}
-
-/* ---- several as one program ----
-   What a driver's compiler does before it looks at a source may take longer than a small kernel does. */
-
-/* The texts of all parts, each under a name of its own, as one. */
-static char *join_texts(const clef__join *join) {
-    int uses = 0;
-    clef__text text = {0};
-    for (int i = 0; i < join->n; i++) uses |= uses_of(join->part[i]);
-    clef__text_add(&text, "#define USES %d\n", uses);
-    clef__text_append(&text, clef__embedded("common.h"));
-    for (int i = 0; i < join->n; i++) {
-        clef__text_add(&text, "\n#undef NAME\n#define NAME %s_%d\n", join->name, i);
-        clef__text_append(&text, join->part[i]->text);
-    }
-    return text.data;
-}
-
-/* The first that nobody asked for; `looked` says how many were looked at.  NULL without host memory, or if there are none. */
-static clef__join *join_some(clef__device *device, clef__code *const *all, uint8_t (*key)[32], int n, const char *name,
-                             int *looked) {
-    int which[CLEF__JOINED];
-    clef__join *join = clef__calloc(1, sizeof *join);
-    *looked = n;
-    if (!join) return NULL;
-    join->device = device;
-    join->name = name;
-    join->n = clef__programs_reserve(device, key, n, which, CLEF__JOINED);
-    for (int i = 0; i < join->n; i++) {
-        join->part[i] = all[which[i]];
-        memcpy(join->key[i], key[which[i]], sizeof join->key[i]);
-    }
-    if (join->n == CLEF__JOINED) *looked = which[join->n - 1] + 1;
-    if (join->n > 1) join->text = join_texts(join);
-    if (join->n > 0) return join;
-    clef__free(join);
-    return NULL;
-}
-
-static bool key_of(clef__device *device, clef__code *code, uint8_t key[32]) {
-    char *text = clef__code_text(code, NULL);
-    bool known = text && clef__program_key(device, text, code->options, key);
-    clef__free(text);
-    return known;
-}
-
-clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name) {
-    clef__join *first = NULL, **end = &first;
-    uint8_t(*key)[32] = clef__alloc((size_t)n * sizeof *key);
-    bool known = key != NULL;
-    for (int i = 0; known && i < n; i++) known = key_of(device, all[i], key[i]);
-    for (int at = 0, looked; known && at < n; at += looked) {
-        *end = join_some(device, all + at, key + at, n - at, name, &looked);
-        if (*end) end = &(*end)->next;
-    }
-    clef__free(key);
-    return first;
-}
-
-void clef__join_kernel(const clef__join *join, int i, char name[CLEF__JOINED_NAME]) {
-    snprintf(name, CLEF__JOINED_NAME, "%s_%d", join->name, i);
-}
-
-void clef__join_compile(const clef__join *join) {
-    const char *options = join->part[0]->options;
-    clef__program *program = join->text ? clef__program_quietly(join->device, join->text, options, join->name) : NULL;
-    for (int i = 0; i < join->n; i++) {
-        char kernel[CLEF__JOINED_NAME];
-        clef__join_kernel(join, i, kernel);
-        remember((clef__code_entry *)join->part[i], clef__program_enter(join->device, join->key[i], program, kernel));
-    }
-    clef__program_release(join->device, program);
-}
-
-void clef__joins_free(clef__join *join) {
-    for (clef__join *next; join; join = next) {
-        next = join->next;
-        clef__free(join->text);
-        clef__free(join);
-    }
 }

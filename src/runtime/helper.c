@@ -83,7 +83,7 @@ int clef__help_code(clef__help *help, clef__code *code) {
 }
 
 int clef__help_join(clef__help *help, const clef__join *join) {
-    char *options = clef__program_options(help->device, join->part[0]->options);
+    char *options = clef__program_options(help->device, join->options);
     int number = add_program(help, join->text, options);
     clef__free(options);
     return number;

@@ -4,7 +4,7 @@
    it stays for whoever asks for it next, and beyond a limit those go that were held longest ago.  A driver has up to megabytes for each.
    Those that failed have only their logs, and a limit of their own: else they would be built again by whoever looks at no error.
 
-   What was joined is released as a whole (code.c): a part that nobody holds stays with the others, and holds nothing. */
+   What was joined is released as a whole (join.c): a part that nobody holds stays with the others, and holds nothing. */
 #include "runtime/runtime_internal.h"
 
 /* ---- the lists, from the one that was held longest ago ---- */
@@ -72,7 +72,6 @@ static int free_all(clef__program *p, bool alive) {
         bool owns = p->program && !p->whole;
         if (owns && alive) clReleaseProgram(p->program);
         n += owns;
-        clef__free(p->kernel);
         clef__free(p->failure.log);
         clef__free(p);
     }

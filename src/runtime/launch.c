@@ -55,7 +55,9 @@ clef__kernel *clef__kernel_of(clef__device *device, clef__program *program, cons
     k->program = program;
     memcpy(k->name, name, strlen(name) + 1);
     cl_int code = CL_SUCCESS;
-    k->kernel = clCreateKernel(program->program, program->kernel ? program->kernel : name, &code);
+    char of_part[CLEF__JOINED_NAME];
+    clef__part_kernel(program->number, name, of_part);
+    k->kernel = clCreateKernel(program->program, program->whole ? of_part : name, &code);
     if (!k->kernel) {
         clef__fail_cl(device, code, "kernel %s", name);
         clef__free(k);

@@ -11,6 +11,7 @@
    clef_clear_error: else a loop that looks at no error would build for ever.  The loss of a device concerns only those who lost it. */
 #include "runtime/runtime_internal.h"
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -209,7 +210,8 @@ static void save(clef__device *device, clef__program *entry) {
     clef__free(binary);
 }
 
-static const double COMPILED = 30e-3; /* a driver that finds a program where it keeps such takes fewer seconds */
+/* Within so many seconds a driver finds a program of a text of so many bytes where it keeps such. */
+double clef__program_found(size_t bytes) { return fmax(30e-3, 0.5e-6 * (double)bytes); }
 
 static bool from_source(build *b) {
     clef_context *ctx = b->device->ctx;
@@ -217,7 +219,7 @@ static bool from_source(build *b) {
     cl_program program = clCreateProgramWithSource(b->device->context, 1, &b->source, NULL, &b->code);
     if (!program) return false;
     bool built = compile(b, program);
-    if (clef__now() - begin > COMPILED) atomic_store(&b->device->programs->slow, true);
+    if (clef__now() - begin > clef__program_found(strlen(b->source))) atomic_store(&b->device->programs->slow, true);
     if (built) {
         pthread_mutex_lock(&ctx->lock);
         ctx->counters.kernels_built++;
@@ -265,12 +267,12 @@ static found from_disk(build *b) {
     unsigned char *bytes = b->device->saving ? clef__cache_load(ctx, b->entry->key, &e) : NULL;
     found result = MISS;
     if (bytes && e.kind == CLEF__ENTRY_FAILURE) result = known_failure(b, &e);
-    else if (bytes && load_binary(b, &e)) {
+    else if (bytes && e.kind == CLEF__ENTRY_BINARY && load_binary(b, &e)) {
         pthread_mutex_lock(&ctx->lock);
         ctx->counters.kernels_from_cache++;
         pthread_mutex_unlock(&ctx->lock);
         result = HIT;
-    } else if (bytes) {
+    } else if (bytes && e.kind == CLEF__ENTRY_BINARY) {
         clef__log_line(ctx, CLEF_LOG_WARNING, "cache: the driver refused a stored program; it is compiled anew");
         clef__cache_evict(ctx, b->entry->key);
     }
@@ -426,7 +428,7 @@ clef__program *clef__program_quietly(clef__device *device, const char *source, c
     return entry;
 }
 
-/* ---- parts of joined programs (code.c) ---- */
+/* ---- parts of joined programs (join.c) ---- */
 
 bool clef__program_key(clef__device *device, const char *source, const char *options, uint8_t key[32]) {
     char *all = clef__program_options(device, options);
@@ -435,11 +437,11 @@ bool clef__program_key(clef__device *device, const char *source, const char *opt
     return all != NULL;
 }
 
-int clef__programs_reserve(clef__device *device, uint8_t (*key)[32], int n, int *reserved, int most) {
+int clef__programs_reserve(clef__device *device, uint8_t (*key)[32], int n, int *reserved) {
     clef__programs *programs = device->programs;
     int count = 0;
     pthread_mutex_lock(&programs->lock); /* once, so that contexts with the same plan never join half of it each */
-    for (int i = 0; i < n && count < most; i++) {
+    for (int i = 0; i < n; i++) {
         clef__program *p = obtain(programs, key[i]);
         if (p && p->state != CLEF__UNBUILT) clef__program_let_go(programs, p);
         if (!p || p->state != CLEF__UNBUILT) continue;
@@ -460,23 +462,22 @@ clef__program *clef__program_known(clef__device *device, const uint8_t key[32]) 
 }
 
 /* Under the lock: the entry is a part of the joined program from now on. */
-static void become_part(clef__programs *programs, clef__program *entry, clef__program *joined, char *name) {
+static void become_part(clef__programs *programs, clef__program *entry, clef__program *joined, int number) {
     clef__program_hold(programs, joined);
-    entry->kernel = name;
+    entry->number = number;
     entry->program = joined->program;
     entry->whole = joined;
     entry->another_part = joined->part;
     joined->part = entry;
 }
 
-clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], clef__program *joined, const char *kernel) {
+clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], clef__program *joined, int number) {
     clef__programs *programs = device->programs;
-    char *name = joined ? clef__strdup(kernel) : NULL;
     pthread_mutex_lock(&programs->lock);
     clef__program *entry = look_up(programs, key);
-    if (name) become_part(programs, entry, joined, name);
+    if (joined) become_part(programs, entry, joined, number);
     pthread_mutex_unlock(&programs->lock);
-    settle(device, entry, name ? CLEF__READY : CLEF__UNBUILT);
-    if (!name) clef__program_release(device, entry);
-    return name ? entry : NULL;
+    settle(device, entry, joined ? CLEF__READY : CLEF__UNBUILT);
+    if (!joined) clef__program_release(device, entry);
+    return joined ? entry : NULL;
 }

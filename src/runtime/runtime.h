@@ -253,21 +253,28 @@ void clef__code_release(clef__code *code);
 bool clef__code_claim(clef__code *code);
 /* Compiles it unless it is; false with the error set.  Different codes may be compiled by several threads. */
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel);
-/* Several codes of text alone and equal options that are to be one program.  The text of each calls its one kernel NAME, which is `name`
-   unless it is defined, and undefines what it defines anew. */
+/* ---- several codes as one program (join.c) ---- */
 enum { CLEF__JOINED = 16, CLEF__JOINED_NAME = 64 }; /* so many, so that one program is no long wait */
 typedef struct clef__join {
     struct clef__join *next;
     clef__device *device;
     const char *name;
-    char *text; /* NULL: each is to be compiled by itself */
+    char *text, *options; /* text: NULL: each is to be compiled by itself */
+    bool known;           /* another process compiled it */
+    uint8_t text_key[32]; /* in the cache, if it is known */
     int n;
     clef__code *part[CLEF__JOINED];
+    int number[CLEF__JOINED]; /* of each in the program */
     uint8_t key[CLEF__JOINED][32];
 } clef__join;
-/* Those of them that are news, in order; NULL: none.  Whoever else wants one waits until it is compiled, so that has to follow. */
+/* Those of them that are news, in order; NULL: none.  A text without a file calls its one kernel NAME, which is `name` unless it is defined.
+   Codes of a file are joined where the driver keeps what it compiled, and Clef may write down what was joined; by themselves, they stay
+   away from this list.  Whoever else wants one of the list waits until it is compiled, so that has to follow. */
 clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name);
-void clef__join_kernel(const clef__join *join, int i, char name[CLEF__JOINED_NAME]); /* what part i's is called in the program */
+/* What a part's kernel is called in the program. */
+void clef__part_kernel(int number, const char *kernel, char name[CLEF__JOINED_NAME]);
+/* Within so many seconds a driver finds a program of a text of so many bytes where it keeps such. */
+double clef__program_found(size_t bytes);
 /* No error if it cannot be done: each may be compiled by itself. */
 void clef__join_compile(const clef__join *join);
 void clef__joins_free(clef__join *join); /* it, and those behind it */

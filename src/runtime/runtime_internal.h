@@ -213,7 +213,7 @@ struct clef__program {
     uint64_t failed_at;                 /* at this moment (clef__moment) */
     cl_program program;
     atomic_bool launched;
-    char *kernel; /* how its kernel is called in the joined program that it is a part of; NULL: by its own name */
+    int number; /* behind the names of its kernels in the joined program that it is a part of */
 };
 /* Most devices of one OpenCL context that Clef makes. */
 enum { CLEF__MAX_SHARING = 64 };
@@ -261,12 +261,11 @@ char *clef__program_options(const clef__device *device, const char *options);
 bool clef__program_key(clef__device *device, const char *source, const char *options, uint8_t key[32]);
 /* The one of this key, held, if it is ready; NULL: it has to be built, or is just now. */
 clef__program *clef__program_known(clef__device *device, const uint8_t key[32]);
-/* Of n programs, reserves those that nobody asked for yet, `most` at most: others that want one wait until it is entered.  Their places
-   in `key`; how many. */
-int clef__programs_reserve(clef__device *device, uint8_t (*key)[32], int n, int *reserved, int most);
-/* Makes the joined program that of a reserved key too, in which its kernel is called `kernel`; held.  NULL if it cannot be, or `joined`
-   is: then who asks for it builds it. */
-clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], clef__program *joined, const char *kernel);
+/* Of n programs, reserves those that nobody asked for yet: others that want one wait until it is entered.  Their places in `key`; how many. */
+int clef__programs_reserve(clef__device *device, uint8_t (*key)[32], int n, int *reserved);
+/* Makes the joined program that of a reserved key too, as the part of this number; held.  NULL if it cannot be, or `joined` is: then who
+   asks for it builds it. */
+clef__program *clef__program_enter(clef__device *device, const uint8_t key[32], clef__program *joined, int number);
 
 /* ---- idle.c ---- */
 /* Both under the lock. */
@@ -288,7 +287,13 @@ typedef struct clef__codes {
 void clef__codes_close(clef__device *device);
 
 /* ---- the disk cache (cache.c) ---- */
-typedef enum clef__entry_kind { CLEF__ENTRY_BINARY = 1, CLEF__ENTRY_FAILURE, CLEF__ENTRY_VERDICT } clef__entry_kind;
+typedef enum clef__entry_kind {
+    CLEF__ENTRY_BINARY = 1,
+    CLEF__ENTRY_FAILURE,
+    CLEF__ENTRY_VERDICT,
+    CLEF__ENTRY_JOINED, /* the text of a joined program (join.c) */
+    CLEF__ENTRY_PART    /* which joined program has this one as a part */
+} clef__entry_kind;
 typedef struct clef__entry {
     clef__entry_kind kind;
     const unsigned char *payload; /* inside the bytes that were checked */
@@ -312,6 +317,10 @@ void clef__cache_open(clef_context *ctx, const char *dir);
 void clef__cache_close(clef_context *ctx);
 /* Which parts of common.h (cl/uses.h) a program of this text, file and options needs; text and file may be NULL. */
 int clef__uses(const char *text, const char *file_text, const char *options);
+int clef__code_uses(clef__code *code);
+const char *clef__code_asked(const clef__code *code);           /* its options without the driver's declarations */
+void clef__code_have(clef__code *code, clef__program *program); /* its program from now on; NULL: it has none */
+
 void clef__cache_key(const clef_device_info *info, const char *source, const char *options, uint8_t key[32]);
 /* The whole entry's bytes (clef__free them), already checked; NULL if there is none. */
 unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__entry *entry);

@@ -97,7 +97,7 @@ static void write_functions(writer *w) {
     }
 }
 
-/* gather_f32(p, stride, n), scatter_f32(p, stride, n, v) and those of some lanes for the dtypes in use. */
+/* OF_PART(gather_f32)(p, stride, n), OF_PART(scatter_f32)(p, stride, n, v) and those of some lanes for the dtypes in use. */
 static void write_gathers(writer *w) {
     bool gather[CLEF_DTYPE_COUNT] = {0}, scatter[CLEF_DTYPE_COUNT] = {0};
     for (int i = 0; i < w->s->n; i++) *(i < w->first_store ? &gather[w->s->x[i]->dtype] : &scatter[w->s->x[i]->dtype]) = true;
@@ -297,12 +297,12 @@ static void write_body(writer *w, bool whole) {
         if (a == CLEF__SPLAT) continue;
         clef__text_add(&w->text, "            const %s%s a%d = ", type, w->suffix, i);
         if (a == CLEF__VECTOR && whole) clef__text_add(&w->text, "LOAD(%s, %d, q%d, c);\n", name, w->width, t);
-        else if (a == CLEF__VECTOR) clef__text_add(&w->text, "gather_some_%s(q%d + c, 1, end - c);\n", name, t);
+        else if (a == CLEF__VECTOR) clef__text_add(&w->text, "OF_PART(gather_some_%s)(q%d + c, 1, end - c);\n", name, t);
         else if (a == CLEF__REVERSED && whole)
             clef__text_add(&w->text, "LOAD(%s, %d, q%d, 1 - W - c)%s;\n", name, w->width, t, backwards(w->width));
-        else if (a == CLEF__REVERSED) clef__text_add(&w->text, "gather_some_%s(q%d - c, -1, end - c);\n", name, t);
+        else if (a == CLEF__REVERSED) clef__text_add(&w->text, "OF_PART(gather_some_%s)(q%d - c, -1, end - c);\n", name, t);
         else
-            clef__text_add(&w->text, "gather%s_%s(q%d + c * s%d, s%d, %s);\n", whole ? "" : "_some", name, t, t, t,
+            clef__text_add(&w->text, "OF_PART(gather%s_%s)(q%d + c * s%d, s%d, %s);\n", whole ? "" : "_some", name, t, t, t,
                            whole ? "W" : "end - c");
     }
     write_steps(w);
@@ -311,9 +311,9 @@ static void write_body(writer *w, bool whole) {
         const char *name = clef_dtype_name(w->s->x[t]->dtype);
         bool vector = clef__space_access(w->s, t) == CLEF__VECTOR;
         if (vector && whole) clef__text_add(&w->text, "            STORE(%s, %d, q%d, c, ", name, w->width, t);
-        else if (vector) clef__text_add(&w->text, "            scatter_some_%s(q%d + c, 1, end - c, ", name, t);
+        else if (vector) clef__text_add(&w->text, "            OF_PART(scatter_some_%s)(q%d + c, 1, end - c, ", name, t);
         else
-            clef__text_add(&w->text, "            scatter%s_%s(q%d + c * s%d, s%d, %s, ", whole ? "" : "_some", name, t, t, t,
+            clef__text_add(&w->text, "            OF_PART(scatter%s_%s)(q%d + c * s%d, s%d, %s, ", whole ? "" : "_some", name, t, t, t,
                            whole ? "W" : "end - c");
         write_name(w, w->p->store[i].from);
         clef__text_append(&w->text, ");\n");

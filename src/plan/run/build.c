@@ -7,14 +7,12 @@
 
 /* ---- kernels ---- */
 
-enum { SOON = 50000000 }; /* nanoseconds: longer than a driver takes for a program that it has */
-
 /* What is not compiled yet, once each. */
 typedef struct compiling {
     clef_context *ctx;
     clef__launch **launch; /* the first with its code */
     int n, next, done;
-    clef__join *joined; /* of generated ones, which are compiled first */
+    clef__join *joined; /* those of several, which are compiled first */
     bool some, ready;   /* is one compiled; are those? */
     pthread_mutex_t lock;
     pthread_cond_t change;
@@ -64,11 +62,14 @@ static void *compile_all(void *user) {
     return NULL;
 }
 
+static const double SPARE = 20e-3; /* seconds */
+
 /* Where another thread compiles all: is the first one compiled soon, as where the driver has it? */
 static bool comes_soon(compiling *c) {
     struct timespec until;
+    double soon_enough = SPARE + clef__program_found(c->joined && c->joined->text ? strlen(c->joined->text) : 0);
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += SOON;
+    until.tv_nsec += (long)(1e9 * soon_enough);
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&c->lock);
@@ -104,17 +105,14 @@ void clef__fit_group(size_t local[3], size_t most) {
 }
 
 static bool is_generated(const clef__launch *launch) { return strcmp(launch->name, CLEF__GENERATED) == 0; }
+static bool is_own(const clef__launch *launch) { return launch->code->file || is_generated(launch); }
 
-/* What the plan generated for a device, together. */
-static void join_generated(compiling *c, int device) {
+/* Clef's own kernels for a device, and what the plan generated for it, in few programs. */
+static void join_codes(compiling *c, int device) {
     clef__code **all = clef__alloc(((size_t)c->n + 1) * sizeof *all);
     int n = 0;
-    for (int i = 0; all && i < c->n; i++) {
-        const clef__launch *launch = c->launch[i];
-        if (launch->device == device && is_generated(launch) &&
-            strcmp(launch->code->options, n ? all[0]->options : launch->code->options) == 0)
-            all[n++] = launch->code;
-    }
+    for (int i = 0; all && i < c->n; i++)
+        if (c->launch[i]->device == device && is_own(c->launch[i])) all[n++] = c->launch[i]->code;
     clef__join **end = &c->joined;
     while (*end) end = &(*end)->next;
     if (n) *end = clef__codes_join(clef__device_at(c->ctx, device), all, n, CLEF__GENERATED);
@@ -182,7 +180,7 @@ static bool is_told(const telling *t, const clef__launch *launch) {
 /* Of Clef's own kernels, on the plan's first device?  Those of a program's own may not end by such numbers; of its expressions
    (clef_custom), which are generated with others, one element is computed. */
 static bool is_told_of(const compiling *c, const clef__launch *launch) {
-    return launch->device == c->launch[0]->device && (launch->code->file || is_generated(launch));
+    return launch->device == c->launch[0]->device && is_own(launch);
 }
 
 static void tell_programs(const telling *t) {
@@ -201,7 +199,7 @@ static void tell_launch(telling *t, const clef__launch *launch) {
     int part, number, i = 0;
     const clef__join *join = join_of(t->c, launch, &part, &number);
     while (!join && i < t->c->n && t->c->launch[i]->code != launch->code) i++;
-    if (join) clef__join_kernel(join, part, name);
+    if (join) clef__part_kernel(join->number[part], launch->name, name);
     if (join) tell_kernel(t, launch, number, name);
     else if (i < t->c->n && t->program[i] >= 0) tell_kernel(t, launch, t->program[i], launch->name);
 }
@@ -260,7 +258,7 @@ static void compile_together(compiling *c, const clef__plan *plan) {
 static clef_status compile_codes(clef_context *ctx, const clef__plan *plan) {
     compiling c = {.ctx = ctx, .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
     if (!list_codes(&c, plan)) return clef__fail(ctx, CLEF_MEMORY, "plan: no host memory");
-    for (int d = 0; c.n > 1 && unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) join_generated(&c, d);
+    for (int d = 0; unless("CLEF_JOIN", "0") && d < clef__context_devices(ctx); d++) join_codes(&c, d);
     c.ready = !c.joined;
     if (c.n > 1 && unless("CLEF_COMPILE_THREADS", "1")) compile_together(&c, plan);
     else compile_all(&c);

@@ -1,0 +1,257 @@
+/* join.c — several codes compiled as one program.
+
+   What a driver's compiler does before it looks at a source may take longer than a small kernel does, and to find a program again where it
+   keeps it takes a driver nearly as long for a small source as for ten of them.  So the programs of a plan become few.
+
+   A plan that differs a little from one of before shall find what it has in common with it.  So Clef's cache says of each code by which text
+   it was compiled (CLEF__ENTRY_PART: the text's key, and the part's number in it) and has these texts (CLEF__ENTRY_JOINED: the options,
+   a zero byte, the text).  Codes that are known are taken from there; the others form new programs.  Without a cache, files stay alone. */
+#include "runtime/names.h"
+#include "runtime/runtime_internal.h"
+#include "runtime/text.h"
+#include <stdio.h>
+#include <string.h>
+#include <stdlib.h> // DUMP
+#include <unistd.h> // DUMP
+
+void clef__part_kernel(int number, const char *kernel, char name[CLEF__JOINED_NAME]) {
+    snprintf(name, CLEF__JOINED_NAME, "%s_%d", kernel, number);
+}
+
+/* ---- what is to be joined ---- */
+
+/* Codes of a plan that are news: their keys, and in which of the programs they are. */
+typedef struct news {
+    clef__device *device;
+    const char *name;
+    clef__code *const *code;
+    uint8_t (*key)[32];
+    int *which, n; /* places in `code`; -1: not any more */
+    clef__join *first, **end;
+} news;
+
+static bool remembers(const clef__device *device) { return device->saving == CLEF__SAVE_FAILURES; }
+
+static void free_texts(const clef__join *join) {
+    clef__free(join->text);
+    clef__free(join->options);
+}
+
+/* One like this, behind the others. */
+static clef__join *new_join(news *all, clef__join like) {
+    clef__join *join = clef__alloc(sizeof *join);
+    if (!join) return NULL;
+    like.device = all->device;
+    like.name = all->name;
+    *join = like;
+    *all->end = join;
+    all->end = &join->next;
+    return join;
+}
+
+static void add_part(clef__join *join, const news *all, int which, int number) {
+    join->part[join->n] = all->code[which];
+    join->number[join->n] = number;
+    memcpy(join->key[join->n], all->key[which], sizeof join->key[join->n]);
+    join->n++;
+}
+
+static bool key_of(clef__device *device, clef__code *code, uint8_t key[32]) {
+    char *text = clef__code_text(code, NULL);
+    bool known = text && clef__program_key(device, text, code->options, key);
+    clef__free(text);
+    return known;
+}
+
+/* ---- what was joined before ---- */
+
+enum { PART_BYTES = 33, ALONE = 255 }; /* ALONE: the number of a part that is all of its program */
+
+static unsigned char *load(clef__device *device, const uint8_t key[32], clef__entry_kind kind, clef__entry *entry) {
+    unsigned char *bytes = clef__cache_load(device->ctx, key, entry);
+    if (bytes && entry->kind == kind) return bytes;
+    clef__free(bytes);
+    return NULL;
+}
+
+/* The options before the zero byte, and the text behind it. */
+static bool take_text(clef__join *join, const clef__entry *entry) {
+    const char *both = (const char *)entry->payload;
+    size_t options = strnlen(both, entry->size);
+    if (options == entry->size) return false;
+    join->options = clef__strdup(both);
+    join->text = clef__asprintf("%.*s", (int)(entry->size - options - 1), both + options + 1);
+    return join->options && join->text;
+}
+
+/* The program of this text, which may be among them; NULL: it is not there any more. */
+static clef__join *recall_text(news *all, const unsigned char *key) {
+    for (clef__join *join = all->first; join; join = join->next)
+        if (join->text && memcmp(join->text_key, key, 32) == 0) return join;
+    clef__entry entry;
+    unsigned char *bytes = load(all->device, key, CLEF__ENTRY_JOINED, &entry);
+    clef__join found = {.known = true}, *join = bytes && take_text(&found, &entry) ? new_join(all, found) : NULL;
+    if (join) memcpy(join->text_key, key, 32);
+    else free_texts(&found);
+    clef__free(bytes);
+    return join;
+}
+
+/* Takes the codes that were compiled before out of the news. */
+static void recall(news *all) {
+    int left = 0;
+    for (int i = 0; i < all->n; i++) {
+        clef__entry entry;
+        int which = all->which[i];
+        unsigned char *bytes = load(all->device, all->key[which], CLEF__ENTRY_PART, &entry);
+        bool whole = bytes && entry.size == PART_BYTES;
+        int number = whole ? entry.payload[32] : 0;
+        clef__join *join = !whole            ? NULL
+                           : number == ALONE ? new_join(all, (clef__join){.known = true})
+                                             : recall_text(all, entry.payload);
+        if (join && join->n < CLEF__JOINED) add_part(join, all, which, number);
+        else all->which[left++] = which;
+        clef__free(bytes);
+    }
+    all->n = left;
+}
+
+static void keep_part(const clef__join *join, int i, const uint8_t text_key[32], int number) {
+    unsigned char payload[PART_BYTES];
+    memcpy(payload, text_key, 32);
+    payload[32] = (unsigned char)number;
+    clef__cache_store(join->device->ctx, join->key[i], CLEF__ENTRY_PART, payload, sizeof payload);
+}
+
+/* Notes what was compiled as one program; each by itself, if that could not be. */
+static void keep(const clef__join *join, bool joined) {
+    uint8_t key[32] = {0};
+    size_t options = joined ? strlen(join->options) + 1 : 0, text = joined ? strlen(join->text) : 0;
+    char *both = joined ? clef__asprintf("%s.%s", join->options, join->text) : NULL;
+    if (joined && !both) return;
+    if (joined) {
+        both[options - 1] = 0;
+        /* the key of the program that is made of it is another one */
+        clef__cache_key(&join->device->info, join->text, "joined", key);
+        clef__cache_store(join->device->ctx, key, CLEF__ENTRY_JOINED, both, options + text);
+    }
+    for (int i = 0; i < join->n; i++) keep_part(join, i, key, joined ? join->number[i] : ALONE);
+    clef__free(both);
+}
+
+/* ---- what is new ---- */
+
+/* The texts of all its parts; none if they cannot be one. */
+static void join_texts(clef__join *join) {
+    int uses = 0;
+    clef__text text = {0};
+    clef__shared shared;
+    const char *common = clef__embedded("common.h");
+    for (int i = 0; i < join->n; i++) uses |= clef__code_uses(join->part[i]);
+    clef__text_add(&text, "#define USES %d\n", uses);
+    clef__text_append(&text, common);
+    bool well = clef__shared_open(&shared, common);
+    for (int i = 0; well && i < join->n; i++) {
+        const clef__code *code = join->part[i];
+        char *options = clef__asprintf("%s -DNAME=%s_%d", clef__code_asked(code), join->name, i);
+        well = options && clef__part_put(&text, &shared,
+                                         &(clef__part){.options = code->file ? clef__code_asked(code) : options,
+                                                       .text = code->text ? code->text : "",
+                                                       .file = code->file ? clef__embedded(code->file) : "",
+                                                       .number = i});
+        clef__free(options);
+    }
+    clef__shared_close(&shared);
+    if (!well && getenv("CLEF_DUMP")) fprintf(stderr, "UNFIT\n"); // DUMP
+    join->text = well ? text.data : NULL;
+    if (!well) clef__free(text.data);
+}
+
+/* By what codes are told apart that are not to be in one program: the sort, and then the options.  NULL without host memory.  What a plan
+   generated may have a program's own expressions in it, which may not compile. */
+static char *group_of(const clef__code *code) {
+    clef__text group = {0};
+    clef__text_append(&group, code->file ? "f" : "t");
+    clef__shared_options(&group, code->options);
+    return group.data;
+}
+
+/* So many of them in one program. */
+static void join_some(news *all, const int *which, int n, const char *options) {
+    clef__join *join = new_join(all, (clef__join){.options = clef__strdup(options)});
+    for (int i = 0; join && i < n; i++) add_part(join, all, which[i], i);
+    for (int i = 0; !join && i < n; i++) clef__program_enter(all->device, all->key[which[i]], NULL, 0);
+    if (join && n > 1 && join->options) join_texts(join);
+}
+
+/* As few programs as may be, of about as many codes each. */
+static void join_group(news *all, const int *which, int n, const char *options) {
+    int programs = (n + CLEF__JOINED - 1) / CLEF__JOINED;
+    for (int p = 0; p < programs; p++) {
+        int begin = p * n / programs, end = (p + 1) * n / programs;
+        join_some(all, which + begin, end - begin, options);
+    }
+}
+
+static void join_news(news *all) {
+    char **group = clef__calloc((size_t)all->n + 1, sizeof *group);
+    int *which = clef__alloc(((size_t)all->n + 1) * sizeof *which);
+    for (int i = 0; group && which && i < all->n; i++) group[i] = group_of(all->code[all->which[i]]);
+    for (int i = 0; i < all->n; i++) {
+        char *same = group && which ? group[i] : NULL;
+        int n = 0;
+        for (int k = i; same && k < all->n; k++)
+            if (all->which[k] >= 0 && group[k] && strcmp(group[k], same) == 0) {
+                which[n++] = all->which[k];
+                all->which[k] = -1;
+            }
+        if (n) join_group(all, which, n, same + 1);
+        else if (all->which[i] >= 0) join_some(all, &all->which[i], 1, "");
+    }
+    for (int i = 0; group && i < all->n; i++) clef__free(group[i]);
+    clef__free(group);
+    clef__free(which);
+}
+
+clef__join *clef__codes_join(clef__device *device, clef__code *const *code, int n, const char *name) {
+    news all = {.device = device,
+                .name = name,
+                .code = code,
+                .key = clef__alloc((size_t)n * sizeof *all.key),
+                .which = clef__alloc((size_t)n * sizeof *all.which)};
+    clef__code **some = clef__alloc((size_t)n * sizeof *some);
+    bool known = all.key && all.which && some;
+    int many = 0;
+    for (int i = 0; known && i < n; i++)
+        if (!code[i]->file || remembers(device)) known = key_of(device, some[many] = code[i], all.key[many]), many++;
+    all.code = some;
+    all.end = &all.first;
+    if (known) all.n = clef__programs_reserve(device, all.key, many, all.which);
+    if (remembers(device)) recall(&all);
+    join_news(&all);
+    clef__free(some);
+    clef__free(all.key);
+    clef__free(all.which);
+    return all.first;
+}
+
+/* ---- compiling ---- */
+
+void clef__join_compile(const clef__join *join) {
+    clef__program *program = join->text ? clef__program_quietly(join->device, join->text, join->options, join->name) : NULL;
+    if (join->text && !program)
+        clef__log_line(join->device->ctx, CLEF_LOG_DEBUG, "program: %d codes do not compile as one", join->n);
+    if (join->text && !program && getenv("CLEF_DUMP")) { static int k; char fn[99]; snprintf(fn,99,"%s/%d_%d.cl",getenv("CLEF_DUMP"),(int)getpid(),k++); FILE *f=fopen(fn,"w"); fprintf(f,"//OPT %s\n%s",join->options,join->text); fclose(f);} // DUMP
+    if (remembers(join->device) && (!join->known || (join->text && !program))) keep(join, program != NULL);
+    for (int i = 0; i < join->n; i++)
+        clef__code_have(join->part[i], clef__program_enter(join->device, join->key[i], program, join->number[i]));
+    clef__program_release(join->device, program);
+}
+
+void clef__joins_free(clef__join *join) {
+    for (clef__join *next; join; join = next) {
+        next = join->next;
+        free_texts(join);
+        clef__free(join);
+    }
+}
