@@ -43,7 +43,7 @@
 #define PUT_OUT(p, at, v) STORE(f32, W, p, at, v)
 #define PUT_INTS(p, v) CAT(VSTORE_, W)(v, p)
 DEFINE_EXP(W)
-#define EXP(x) CAT(exp_float, W)(x)
+#define EXP(x) OF_PART(CAT(exp_float, W))(x)
 
 typedef struct { int causal, window, keys; float scale, cap, slope, dropout; long place; ulong element; ulong key; long across, down; } view;
 

@@ -40,11 +40,11 @@
 /* ---- the error function and its kin ----
    unit·e^-(h + rest) for 0 <= h < 106 and a small rest: e^-h = 2^n·e^r with n whole and |r| <= ln2 / 2, degree 6.  n gets an offset,
    so that 2^n is a normal float and the last product alone may be rounded to a denormal one. */
-#define LET_EXP_MINUS(y, h, rest, unit)                                                          \
+#define LET_EXP_MINUS(y, h, rest, last)                                                          \
     const T y##_t = fma(h, K(-1.44269502f), K(ROUNDING + 157)), y##_n = y##_t - K(ROUNDING + 157); \
     const T y##_r = fma(y##_n, K(1.90465421e-9f), fma(y##_n, K(-0.693147182f), -(h))) - (rest);  \
     const T y##_p = POLYNOMIAL_7(y##_r, 1, 1, 0.49999994f, 0.166665211f, 0.0416682921f, 0.00836871564f, 0.00138186989f); \
-    const T y = y##_p * FROM_BITS(BITS(y##_t) << 23) * K((unit) * 0x1p-30f);
+    const T y = y##_p * FROM_BITS(BITS(y##_t) << 23) * K((last) * 0x1p-30f);
 
 /* e^(u²)·erfc(u) / 2 for 0 <= u <= 10.3, of d = u + 7/4: 1/d·(degree 9 in q) with q = (u - 7/4) / (u + 7/4).  Errors of d and
    of 1/d count twice in it at most; with 3 in place of 7/4 that would be 3.4 times, and less wants a higher degree. */

@@ -63,7 +63,7 @@
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
 #define DEFINE_TEAM_FOLD(name, JOIN)                                                             \
-    static A name##_of_team(__local A *cells, A v) {                                             \
+    static A OF_PART(name##_of_team)(__local A *cells, A v) {                                             \
         int member = (int)get_local_id(0);                                                       \
         JOIN_SUBGROUP(JOIN, 1)                                                                   \
         if (member % SUBGROUP == 0) cells[member / SUBGROUP] = v;                                \
@@ -76,7 +76,7 @@
 #else
 #define TEAM_ROOT (TEAM == 64 ? 8 : 16) /* the first so many join TEAM / TEAM_ROOT cells each, then all join theirs */
 #define DEFINE_TEAM_FOLD(name, JOIN)                                                             \
-    static A name##_of_team(__local A *cells, A v) {                                             \
+    static A OF_PART(name##_of_team)(__local A *cells, A v) {                                             \
         int member = (int)get_local_id(0);                                                       \
         cells[member] = v;                                                                       \
         barrier(CLK_LOCAL_MEM_FENCE);                                                            \
@@ -91,7 +91,7 @@
         return v;                                                                                \
     }
 #endif
-#define OF_TEAM(name, v) name##_of_team(team_cells, v)
+#define OF_TEAM(name, v) OF_PART(name##_of_team)(team_cells, v)
 #define TEAM_PARAMETER , __local A *team_cells /* of a function that calls OF_TEAM */
 #define TEAM_ARGUMENT , team_cells
 #else
@@ -132,7 +132,7 @@
 #if TEAM > 1
 #ifdef SUBGROUP
 #define DEFINE_COLUMN_FOLD(name, JOIN)                                                           \
-    static A name##_of_column(__local A *cells, int across, A v) {                               \
+    static A OF_PART(name##_of_column)(__local A *cells, int across, A v) {                               \
         int member = (int)get_local_id(0), column = member & (across - 1);                       \
         int filled = across < SUBGROUP ? TEAM / SUBGROUP * across : TEAM;                        \
         JOIN_SUBGROUP(JOIN, across)                                                              \
@@ -145,7 +145,7 @@
     }
 #else
 #define DEFINE_COLUMN_FOLD(name, JOIN)                                                           \
-    static A name##_of_column(__local A *cells, int across, A v) {                               \
+    static A OF_PART(name##_of_column)(__local A *cells, int across, A v) {                               \
         int member = (int)get_local_id(0);                                                       \
         cells[member] = v;                                                                       \
         for (int left = TEAM / 2; left >= across; left /= 2) {                                   \
@@ -162,7 +162,7 @@
         return v;                                                                                \
     }
 #endif
-#define OF_COLUMN(name, across, v) name##_of_column(team_cells, across, v)
+#define OF_COLUMN(name, across, v) OF_PART(name##_of_column)(team_cells, across, v)
 #endif
 
 /* body(lanes, i) for begin ≤ i < end: W elements at a time, then one; of a team's member, its own.  These are not to be made vectors: in

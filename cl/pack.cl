@@ -171,7 +171,9 @@ static int pad_turned(__global const MEMORY(IN) *from, long room, long pace, lon
     return done;
 }
 #else
-#define pad_turned(from, room, pace, sc, to, w, c) 0
+static int pad_turned(__global const MEMORY(IN) *from, long room, long pace, long sc, __global MEMORY(OUT) *to, int w, int c) {
+    return 0;
+}
 #endif
 
 /* Zeros beside `pixels` numbers of a row, or in place of them too where it is `inside` of no image. */

@@ -134,7 +134,9 @@ __attribute__((unused)) static A sum_exponentials(__global const MEMORY(DT) *x, 
 }
 #define KEPT(lanes, i) LOAD(DT, lanes, y, i)
 #else
-#define sum_exponentials(x, y, n, top) row_sum(x, n, top)
+__attribute__((unused)) static A sum_exponentials(__global const MEMORY(DT) *x, __global MEMORY(DT) *y, long n, A top) {
+    return row_sum(x, n, top);
+}
 #define KEPT(lanes, i) EXPONENTIAL(lanes, VEC(A, lanes), i)
 #endif
 

@@ -7,11 +7,9 @@ DEFINE_EXP(1)
 #if W > 1
 DEFINE_EXP(W)
 #endif
-#define exp_double1 exp
-#define exp_double4 exp
-#define exp_double8 exp
-#define exp_double16 exp
-#define EXP(lanes, x) CAT3(exp_, A, lanes)(x)
+#define EXP_float(lanes, x) OF_PART(CAT(exp_float, lanes))(x)
+#define EXP_double(lanes, x) exp(x)
+#define EXP(lanes, x) CAT3(EXP, _, A)(lanes, x)
 
 /* What is taken from each element before its exponential: the maximum, or 0 where there was nothing but -inf. */
 #define ABOUT(top) ((top) == (A)(-INFINITY) ? (A)0 : (top))

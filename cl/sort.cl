@@ -38,9 +38,9 @@
 #define MOVED_i64 ulong
 #define MOVED_u8 uchar
 #define MOVED_bool uchar
-typedef CAT(MOVED_, DT) moved;
+typedef CAT(MOVED_, DT) moved_bits;
 /* What lies in memory, beside dtypes. */
-#define MEMORY_moved moved
+#define MEMORY_moved moved_bits
 #define MEMORY_items ulong
 
 /* ---- keys: NaN is the largest, and -0 equals 0 ---- */

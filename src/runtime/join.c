@@ -11,8 +11,6 @@
 #include "runtime/text.h"
 #include <stdio.h>
 #include <string.h>
-#include <stdlib.h> // DUMP
-#include <unistd.h> // DUMP
 
 void clef__part_kernel(int number, const char *kernel, char name[CLEF__JOINED_NAME]) {
     snprintf(name, CLEF__JOINED_NAME, "%s_%d", kernel, number);
@@ -162,7 +160,6 @@ static void join_texts(clef__join *join) {
         clef__free(options);
     }
     clef__shared_close(&shared);
-    if (!well && getenv("CLEF_DUMP")) fprintf(stderr, "UNFIT\n"); // DUMP
     join->text = well ? text.data : NULL;
     if (!well) clef__free(text.data);
 }
@@ -241,7 +238,6 @@ void clef__join_compile(const clef__join *join) {
     clef__program *program = join->text ? clef__program_quietly(join->device, join->text, join->options, join->name) : NULL;
     if (join->text && !program)
         clef__log_line(join->device->ctx, CLEF_LOG_DEBUG, "program: %d codes do not compile as one", join->n);
-    if (join->text && !program && getenv("CLEF_DUMP")) { static int k; char fn[99]; snprintf(fn,99,"%s/%d_%d.cl",getenv("CLEF_DUMP"),(int)getpid(),k++); FILE *f=fopen(fn,"w"); fprintf(f,"//OPT %s\n%s",join->options,join->text); fclose(f);} // DUMP
     if (remembers(join->device) && (!join->known || (join->text && !program))) keep(join, program != NULL);
     for (int i = 0; i < join->n; i++)
         clef__code_have(join->part[i], clef__program_enter(join->device, join->key[i], program, join->number[i]));

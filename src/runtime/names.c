@@ -164,8 +164,9 @@ static const char *next_option(const char *at, size_t *n) {
 
 /* Does common.h, too, depend on it?  What does not define a word is no part's own either. */
 static bool is_shared(const char *option, size_t n) {
-    return n < 3 || strncmp(option, "-D", 2) != 0 || !begins_word(option[2]) || option[2] == '_' || strncmp(option + 2, "CLEF_", 5) == 0 ||
-           memchr(option, '"', n) || memchr(option, '\'', n) || memchr(option, '\\', n) || memchr(option, '(', n);
+    return n < 3 || strncmp(option, "-D", 2) != 0 || !begins_word(option[2]) || option[2] == '_' ||
+           strncmp(option + 2, "CLEF_", 5) == 0 || memchr(option, '"', n) || memchr(option, '\'', n) || memchr(option, '\\', n) ||
+           memchr(option, '(', n);
 }
 
 void clef__shared_options(clef__text *shared, const char *options) {

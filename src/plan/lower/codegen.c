@@ -313,8 +313,8 @@ static void write_body(writer *w, bool whole) {
         if (vector && whole) clef__text_add(&w->text, "            STORE(%s, %d, q%d, c, ", name, w->width, t);
         else if (vector) clef__text_add(&w->text, "            OF_PART(scatter_some_%s)(q%d + c, 1, end - c, ", name, t);
         else
-            clef__text_add(&w->text, "            OF_PART(scatter%s_%s)(q%d + c * s%d, s%d, %s, ", whole ? "" : "_some", name, t, t, t,
-                           whole ? "W" : "end - c");
+            clef__text_add(&w->text, "            OF_PART(scatter%s_%s)(q%d + c * s%d, s%d, %s, ", whole ? "" : "_some", name, t, t,
+                           t, whole ? "W" : "end - c");
         write_name(w, w->p->store[i].from);
         clef__text_append(&w->text, ");\n");
     }
