@@ -2,7 +2,8 @@
 
    Kernels and codes hold their programs, and so do threads that build one or wait for it.  A program whose last holder is gone is idle:
    it stays for whoever asks for it next, and beyond a limit those go that were held longest ago.  A driver has up to megabytes for each.
-   Those that failed have only their logs, and a limit of their own: else they would be built again by whoever looks at no error.
+   Those that failed have only their logs, and a limit of their own: else they would be built again by whoever looks at no error.  So
+   have those that are not built yet.
 
    What was joined is released as a whole (join.c): a part that nobody holds stays with the others, and holds nothing. */
 #include "runtime/runtime_internal.h"
@@ -11,7 +12,7 @@
 
 /* Only who holds a program changes its state: it leaves the list on which it was put. */
 static clef__idle *list_of(clef__programs *programs, const clef__program *p) {
-    return p->state == CLEF__FAILED ? &programs->failed : &programs->idle;
+    return p->state == CLEF__READY ? &programs->idle : &programs->failed;
 }
 
 static void unlist(clef__programs *programs, clef__program *p) {

@@ -239,7 +239,7 @@ struct clef__programs {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     clef__program *table[256];
-    clef__idle idle, failed; /* failed: those that do not compile, and that nobody builds at the moment */
+    clef__idle idle, failed; /* failed: those that do not compile, or are not built, and that nobody builds at the moment */
     atomic_int loaded;       /* cl_programs */
     atomic_bool slow;        /* since help was last asked for, one took so long that the driver must have compiled it */
 };

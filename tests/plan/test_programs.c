@@ -2,7 +2,9 @@
    same bits.
    ctest: cost=20 plain */
 #include "plan/run/run.h"
+#include "runtime/runtime_internal.h"
 #include "support/device.h"
+#include <unistd.h>
 
 enum { KEPT = 2, GRAPHS = 10, N = 257, PLANS = 128 };
 static clef_context *ctx;
@@ -130,4 +132,55 @@ Test(programs, many_graphs) {
     cr_expect_eq(in_memory(), (uint64_t)KEPT);
     cr_expect_eq(built(), 16u);
     cr_expect_eq(clef_counters_get(ctx).programs_released, 16u - KEPT);
+}
+
+/* ---- joined, and found again by what comes later ---- */
+
+static char cache[] = "/tmp/clef-programs-XXXXXX";
+
+/* With Clef's cache, as another process has it. */
+static void open_again(void) {
+    if (ctx) teardown();
+    open_with(&(clef_options){.cache_dir = cache, .isolated = true});
+    if (clef__device_at(ctx, 0)->saving != CLEF__SAVE_FAILURES) cr_skip_test("this driver does not keep what it compiled");
+}
+
+enum { SIDE = 37 };
+
+/* The bits of g choose ops, each of a file of its own. */
+static void run_ops(int g, float got[SIDE * SIDE]) {
+    clef_tensor *x = noise_tensor(ctx, CLEF_SHAPE(SIDE, SIDE), 7), *y = x;
+    if (g & 1) y = clef_softmax(y, 1);
+    if (g & 2) y = clef_matmul(y, x);
+    if (g & 4) y = clef_cumsum(y, 0);
+    if (g & 8) y = clef_layer_norm(y, 1, CLEF_NONE, CLEF_NONE, 1e-5);
+    if (g & 16) y = clef_sub(y, clef_sum(y, (const int[]){0}, 1, true));
+    cr_assert_eq(clef_read(clef_tanh(y), got, SIDE * SIDE * sizeof *got), CLEF_OK, "%s", clef_error(ctx));
+    clef_end_step(ctx);
+}
+
+/* A plan of five files takes two programs at most, one of cl/ and one of what it generated; one that differs in an op finds what it shares. */
+Test(programs, a_plan_finds_what_another_process_joined) {
+    static const struct {
+        int ops;
+        uint64_t most;
+    } runs[] = {{31, 2}, {31, 2}, {15, 3}, {7, 3}, {24, 3}};
+    static float got[5][SIDE * SIDE], alone[SIDE * SIDE];
+    cr_assert(mkdtemp(cache));
+    unsetenv("CLEF_CACHE");
+    unsetenv("CLEF_JOIN");
+    for (int i = 0; i < 5; i++) {
+        open_again();
+        run_ops(runs[i].ops, got[i]);
+        cr_expect_leq(built(), runs[i].most, "run %d builds %d programs", i, (int)built());
+    }
+    teardown();
+    cr_expect_eq(clef_cache_clear(cache, NULL), CLEF_OK);
+    rmdir(cache);
+    setup();
+    for (int i = 0; i < 5; i++) {
+        run_ops(runs[i].ops, alone);
+        cr_expect(memcmp(got[i], alone, sizeof alone) == 0, "run %d: other bits than by programs of their own", i);
+    }
+    cr_expect_gt(built(), 5u);
 }

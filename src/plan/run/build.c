@@ -36,6 +36,19 @@ static void note(compiling *c, bool some, bool ready) {
     pthread_mutex_unlock(&c->lock);
 }
 
+static void count_done(compiling *c, int n) {
+    pthread_mutex_lock(&c->lock);
+    c->done += n;
+    if (n) clef__report_compile(c->ctx, c->done, c->n);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int parts_made(const clef__join *join) {
+    int n = 0;
+    for (int i = 0; i < join->n; i++) n += join->part[i]->program != NULL;
+    return n;
+}
+
 /* The next of them; false after the last. */
 static bool compile_next(compiling *c) {
     pthread_mutex_lock(&c->lock);
@@ -43,10 +56,9 @@ static bool compile_next(compiling *c) {
     pthread_mutex_unlock(&c->lock);
     if (i >= c->n) return false;
     const clef__launch *launch = c->launch[i];
+    bool joined = launch->code->program;
     clef__code_compile(clef__device_at(c->ctx, launch->device), launch->code, launch->name);
-    pthread_mutex_lock(&c->lock);
-    clef__report_compile(c->ctx, ++c->done, c->n);
-    pthread_mutex_unlock(&c->lock);
+    if (!joined) count_done(c, 1);
     note(c, true, false);
     return true;
 }
@@ -55,6 +67,7 @@ static void *compile_all(void *user) {
     compiling *c = user;
     for (const clef__join *join = c->joined; join; join = join->next) {
         clef__join_compile(join);
+        count_done(c, parts_made(join));
         note(c, join->text, false);
     }
     note(c, false, true);
