@@ -319,12 +319,12 @@ static int new_temporary(int dir, int mode, char name[64]) {
     return fd;
 }
 
-bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body,
+bool clef__cache_write(int dir, const char *name, int mode, bool sure, const void *head, size_t head_size, const void *body,
                        size_t body_size) {
     char temporary[64];
     int fd = new_temporary(dir, mode, temporary);
     if (fd < 0) return false;
-    bool good = write_all(fd, head, head_size) && write_all(fd, body, body_size) && fsync(fd) == 0;
+    bool good = write_all(fd, head, head_size) && write_all(fd, body, body_size) && (!sure || fsync(fd) == 0);
     good = good && renameat(dir, temporary, dir, name) == 0; /* before the lock goes */
     int error = errno;
     if (!good) unlinkat(dir, temporary, 0);
@@ -341,7 +341,8 @@ void clef__cache_store(clef_context *ctx, const uint8_t key[32], clef__entry_kin
     if (cache->dir < 0 || bytes > largest_entry || bytes > cache->limit / 2) return;
     clef__entry_header(header, kind, key, payload, size);
     entry_name(key, name);
-    bool good = clef__cache_write(cache->dir, name, 0600, header, sizeof header, payload, size);
+    bool sure = kind != CLEF__ENTRY_JOINED && kind != CLEF__ENTRY_PART; /* many, and what is torn is found out */
+    bool good = clef__cache_write(cache->dir, name, 0600, sure, header, sizeof header, payload, size);
     int error = errno;
     pthread_mutex_lock(&cache->lock);
     bool news = !good && !cache->told;

@@ -217,7 +217,7 @@ void clef__code_have(clef__code *code, clef__program *program) {
 /* With Clef's own declarations, where there are such for the driver; with the driver's, if a user's text calls something else. */
 static clef__program *compile_text(clef__device *device, const clef__code *code, const char *text, const char *kernel) {
     const char *asked = clef__code_asked(code);
-    clef__program *program = asked > code->options ? clef__program_quietly(device, text, code->options, kernel) : NULL;
+    clef__program *program = asked > code->options ? clef__program_quietly(device, text, code->options, kernel, NULL) : NULL;
     if (program) return program;
     if (asked > code->options) clef__log_line(device->ctx, CLEF_LOG_DEBUG, "program: %s is compiled with all declarations", kernel);
     return clef__program_ready(device, text, asked, kernel);

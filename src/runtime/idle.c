@@ -2,8 +2,8 @@
 
    Kernels and codes hold their programs, and so do threads that build one or wait for it.  A program whose last holder is gone is idle:
    it stays for whoever asks for it next, and beyond a limit those go that were held longest ago.  A driver has up to megabytes for each.
-   Those that failed have only their logs, and a limit of their own: else they would be built again by whoever looks at no error.  So
-   have those that are not built yet.
+   Those that failed have only their logs, and a limit of their own: else they would be built again by whoever looks at no error.
+   Those that were only reserved go at once.
 
    What was joined is released as a whole (join.c): a part that nobody holds stays with the others, and holds nothing. */
 #include "runtime/runtime_internal.h"
@@ -12,7 +12,7 @@
 
 /* Only who holds a program changes its state: it leaves the list on which it was put. */
 static clef__idle *list_of(clef__programs *programs, const clef__program *p) {
-    return p->state == CLEF__READY ? &programs->idle : &programs->failed;
+    return p->state == CLEF__FAILED ? &programs->failed : &programs->idle;
 }
 
 static void unlist(clef__programs *programs, clef__program *p) {
@@ -31,6 +31,15 @@ static void list(clef__programs *programs, clef__program *p) {
     idle->n++;
 }
 
+/* Takes it out of the table, and puts it before `others`. */
+static clef__program *take_out(clef__programs *programs, clef__program *p, clef__program *others) {
+    clef__program **at = &programs->table[p->key[0]];
+    while (*at != p) at = &(*at)->next;
+    *at = p->next;
+    p->next = others;
+    return p;
+}
+
 void clef__program_hold(clef__programs *programs, clef__program *p) {
     if (p->holders++ > 0) return;
     if (p->whole) clef__program_hold(programs, p->whole);
@@ -40,19 +49,11 @@ void clef__program_hold(clef__programs *programs, clef__program *p) {
 void clef__program_let_go(clef__programs *programs, clef__program *p) {
     if (--p->holders > 0) return;
     if (p->whole) clef__program_let_go(programs, p->whole);
+    else if (p->state == CLEF__UNBUILT) clef__free(take_out(programs, p, NULL));
     else list(programs, p);
 }
 
 /* ---- releasing ---- */
-
-/* Takes it out of the table, and puts it before `others`. */
-static clef__program *take_out(clef__programs *programs, clef__program *p, clef__program *others) {
-    clef__program **at = &programs->table[p->key[0]];
-    while (*at != p) at = &(*at)->next;
-    *at = p->next;
-    p->next = others;
-    return p;
-}
 
 /* Puts those that are too many, with their parts, before `others`.  Under the lock. */
 static clef__program *take_surplus(clef__programs *programs, const clef__idle *idle, clef__program *others) {

@@ -65,6 +65,9 @@ static bool key_of(clef__device *device, clef__code *code, uint8_t key[32]) {
 
 enum { PART_BYTES = 33, ALONE = 255 }; /* ALONE: the number of a part that is all of its program */
 
+/* Who asks for it builds it. */
+static void leave_alone(const news *all, int which) { clef__program_enter(all->device, all->key[which], NULL, 0); }
+
 static unsigned char *load(clef__device *device, const uint8_t key[32], clef__entry_kind kind, clef__entry *entry) {
     unsigned char *bytes = clef__cache_load(device->ctx, key, entry);
     if (bytes && entry->kind == kind) return bytes;
@@ -95,45 +98,58 @@ static clef__join *recall_text(news *all, const unsigned char *key) {
     return join;
 }
 
-/* Takes the codes that were compiled before out of the news. */
+/* Takes a code out of the news that was compiled before: in a program with others, alone, or in vain. */
+static bool recall_one(news *all, int which) {
+    clef__entry entry = {0};
+    unsigned char *bytes = clef__cache_load(all->device->ctx, all->key[which], &entry);
+    bool part = bytes && entry.kind == CLEF__ENTRY_PART && entry.size == PART_BYTES;
+    bool alone = bytes && (part ? entry.payload[PART_BYTES - 1] == ALONE : entry.kind == CLEF__ENTRY_FAILURE);
+    clef__join *join = part && !alone ? recall_text(all, entry.payload) : NULL;
+    bool known = join && join->n < CLEF__JOINED;
+    if (known) add_part(join, all, which, entry.payload[PART_BYTES - 1]);
+    else if (alone) leave_alone(all, which);
+    clef__free(bytes);
+    return known || alone;
+}
+
 static void recall(news *all) {
     int left = 0;
-    for (int i = 0; i < all->n; i++) {
-        clef__entry entry;
-        int which = all->which[i];
-        unsigned char *bytes = load(all->device, all->key[which], CLEF__ENTRY_PART, &entry);
-        bool whole = bytes && entry.size == PART_BYTES;
-        int number = whole ? entry.payload[32] : 0;
-        clef__join *join = !whole            ? NULL
-                           : number == ALONE ? new_join(all, (clef__join){.known = true})
-                                             : recall_text(all, entry.payload);
-        if (join && join->n < CLEF__JOINED) add_part(join, all, which, number);
-        else all->which[left++] = which;
-        clef__free(bytes);
-    }
+    for (int i = 0; i < all->n; i++)
+        if (!recall_one(all, all->which[i])) all->which[left++] = all->which[i];
     all->n = left;
 }
 
-static void keep_part(const clef__join *join, int i, const uint8_t text_key[32], int number) {
+static void keep_part(clef__device *device, const uint8_t key[32], const uint8_t text_key[32], int number) {
     unsigned char payload[PART_BYTES];
     memcpy(payload, text_key, 32);
     payload[32] = (unsigned char)number;
-    clef__cache_store(join->device->ctx, join->key[i], CLEF__ENTRY_PART, payload, sizeof payload);
+    clef__cache_store(device->ctx, key, CLEF__ENTRY_PART, payload, sizeof payload);
 }
 
-/* Notes what was compiled as one program; each by itself, if that could not be. */
-static void keep(const clef__join *join, bool joined) {
-    uint8_t key[32] = {0};
-    size_t options = joined ? strlen(join->options) + 1 : 0, text = joined ? strlen(join->text) : 0;
-    char *both = joined ? clef__asprintf("%s.%s", join->options, join->text) : NULL;
-    if (joined && !both) return;
-    if (joined) {
+static void keep_alone(clef__device *device, const uint8_t key[32]) {
+    static const uint8_t none[32];
+    if (remembers(device)) keep_part(device, key, none, ALONE);
+}
+
+/* By what the text is found in the cache; the key of the program that is made of it is another one.  The number changes when names.c makes
+   other texts of the same parts. */
+static bool key_of_text(const clef__join *join, uint8_t key[32]) {
+    char *options = clef__asprintf("joined 1 %s", join->options);
+    if (options) clef__cache_key(&join->device->info, join->text, options, key);
+    clef__free(options);
+    return options != NULL;
+}
+
+/* Notes what was compiled as one program. */
+static void keep(const clef__join *join) {
+    uint8_t key[32];
+    size_t options = strlen(join->options) + 1, text = strlen(join->text);
+    char *both = clef__asprintf("%s.%s", join->options, join->text);
+    if (both && key_of_text(join, key)) {
         both[options - 1] = 0;
-        /* the key of the program that is made of it is another one */
-        clef__cache_key(&join->device->info, join->text, "joined", key);
         clef__cache_store(join->device->ctx, key, CLEF__ENTRY_JOINED, both, options + text);
+        for (int i = 0; i < join->n; i++) keep_part(join->device, join->key[i], key, join->number[i]);
     }
-    for (int i = 0; i < join->n; i++) keep_part(join, i, key, joined ? join->number[i] : ALONE);
     clef__free(both);
 }
 
@@ -164,21 +180,24 @@ static void join_texts(clef__join *join) {
     if (!well) clef__free(text.data);
 }
 
-/* By what codes are told apart that are not to be in one program: the sort, and then the options.  NULL without host memory.  What a plan
-   generated may have a program's own expressions in it, which may not compile. */
+/* By what codes are told apart that are not to be in one program: the sort, and then the options.  NULL without host memory.  A text that
+   a plan generated may have a program's own expressions in it, which may not compile. */
 static char *group_of(const clef__code *code) {
     clef__text group = {0};
-    clef__text_append(&group, code->file ? "f" : "t");
+    clef__text_append(&group, !code->file ? "t" : code->text ? "b" : "f");
     clef__shared_options(&group, code->options);
     return group.data;
 }
 
 /* So many of them in one program. */
 static void join_some(news *all, const int *which, int n, const char *options) {
-    clef__join *join = new_join(all, (clef__join){.options = clef__strdup(options)});
-    for (int i = 0; join && i < n; i++) add_part(join, all, which[i], i);
-    for (int i = 0; !join && i < n; i++) clef__program_enter(all->device, all->key[which[i]], NULL, 0);
-    if (join && n > 1 && join->options) join_texts(join);
+    clef__join join = {.device = all->device, .name = all->name, .options = n > 1 ? clef__strdup(options) : NULL};
+    for (int i = 0; i < n; i++) add_part(&join, all, which[i], i);
+    if (join.options) join_texts(&join);
+    if (join.text && new_join(all, join)) return;
+    free_texts(&join);
+    for (int i = 0; i < n; i++) leave_alone(all, which[i]);
+    if (n == 1) keep_alone(all->device, all->key[which[0]]);
 }
 
 /* As few programs as may be, of about as many codes each. */
@@ -203,7 +222,7 @@ static void join_news(news *all) {
                 all->which[k] = -1;
             }
         if (n) join_group(all, which, n, same + 1);
-        else if (all->which[i] >= 0) join_some(all, &all->which[i], 1, "");
+        else if (all->which[i] >= 0) leave_alone(all, all->which[i]);
     }
     for (int i = 0; group && i < all->n; i++) clef__free(group[i]);
     clef__free(group);
@@ -235,12 +254,13 @@ clef__join *clef__codes_join(clef__device *device, clef__code *const *code, int 
 /* ---- compiling ---- */
 
 void clef__join_compile(const clef__join *join) {
-    clef__program *program = join->text ? clef__program_quietly(join->device, join->text, join->options, join->name) : NULL;
-    if (join->text && !program)
-        clef__log_line(join->device->ctx, CLEF_LOG_DEBUG, "program: %d codes do not compile as one", join->n);
-    if (remembers(join->device) && (!join->known || (join->text && !program))) keep(join, program != NULL);
+    bool wrong = false;
+    clef__program *program = clef__program_quietly(join->device, join->text, join->options, join->name, &wrong);
     for (int i = 0; i < join->n; i++)
         clef__code_have(join->part[i], clef__program_enter(join->device, join->key[i], program, join->number[i]));
+    if (program && !join->known && remembers(join->device)) keep(join);
+    for (int i = 0; i < join->n && wrong; i++) keep_alone(join->device, join->key[i]);
+    if (!program) clef__log_line(join->device->ctx, CLEF_LOG_DEBUG, "program: %d codes do not compile as one", join->n);
     clef__program_release(join->device, program);
 }
 

@@ -1,8 +1,9 @@
 /* names.c — a text of C as one of several in the same program: which words name something of its own there, and what it defines.
 
-   C has no names that only a part of a program sees.  So each name of a part stands for another one, with the part's number, and what
-   the part defines ends behind it.  A word that is taken for such a name without being one does no harm: it is another word
-   throughout the part.  One that is overlooked does, if two parts have it: then the program does not compile. */
+   C has no names that only a part of a program sees.  So each name of a file stands for another one, with the part's number, and what
+   the part defines ends behind it.  A word that is taken for such a name without being one does no harm: it is another word throughout
+   the part, unless it is the language's, which common.h names or is_language knows.  One that is overlooked does, if two parts have
+   it: then the program does not compile.  Texts name what is theirs by OF_PART and NAME, and may call whatever the driver has. */
 #include "runtime/names.h"
 #include "runtime/runtime.h"
 #include <ctype.h>
@@ -73,8 +74,8 @@ static bool is_one_of(const char *word, size_t n, const char *const *what) {
 /* Words of the language before a parenthesis, and what a vector's numbers are called.  Other functions of the language that a part calls
    without common.h's naming it begin like these. */
 static bool is_language(const char *word, size_t n) {
-    static const char *const words[] = {"if",     "for",      "while", "switch", "return", "sizeof", "defined", "_Pragma",
-                                        "kernel", "__kernel", "lo",    "hi",     "even",   "odd",    NULL};
+    static const char *const words[] = {"if",       "for",    "while",    "switch", "return", "sizeof", "defined", "_Pragma",
+                                        "volatile", "kernel", "__kernel", "lo",     "hi",     "even",   "odd",     NULL};
     static const char *const beginnings[] = {"convert_", "as_", "vload", "vstore", "get_", "atomic_", "atom_", "__"};
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (strncmp(word, beginnings[i], strlen(beginnings[i])) == 0) return true;
@@ -223,8 +224,8 @@ static void undefine(clef__text *to, const clef__words *words) {
 }
 
 bool clef__part_put(clef__text *to, const clef__shared *shared, const clef__part *part) {
-    clef__words names = {0}, macros = {0}, renamed = {0};
-    read_text(&names, &macros, NULL, part->text);
+    clef__words names = {0}, macros = {0}, renamed = {0}, unasked = {0};
+    read_text(&unasked, &macros, NULL, part->text);
     read_text(&names, &macros, NULL, part->file);
     clef__text_add(to, "\n#undef PART_SUFFIX\n#define PART_SUFFIX _%d\n", part->number);
     put_options(to, &macros, part->options);
@@ -242,5 +243,6 @@ bool clef__part_put(clef__text *to, const clef__shared *shared, const clef__part
     free_words(&names);
     free_words(&macros);
     free_words(&renamed);
+    free_words(&unasked);
     return well;
 }

@@ -421,9 +421,10 @@ clef__program *clef__program_get(clef__device *device, const char *source, const
     return entry;
 }
 
-clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name) {
+clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name, bool *wrong) {
     clef__build_failure why;
     clef__program *entry = get_program(device, source, options, name, &why);
+    if (wrong) *wrong = !entry && why.wrong;
     clef__free(why.log);
     return entry;
 }

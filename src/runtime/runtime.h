@@ -259,7 +259,7 @@ typedef struct clef__join {
     struct clef__join *next;
     clef__device *device;
     const char *name;
-    char *text, *options; /* text: NULL: each is to be compiled by itself */
+    char *text, *options;
     bool known;           /* another process compiled it */
     uint8_t text_key[32]; /* in the cache, if it is known */
     int n;
@@ -268,8 +268,8 @@ typedef struct clef__join {
     uint8_t key[CLEF__JOINED][32];
 } clef__join;
 /* Those of them that are news, in order; NULL: none.  A text without a file calls its one kernel NAME, which is `name` unless it is defined.
-   Codes of a file are joined where the driver keeps what it compiled, and Clef may write down what was joined; by themselves, they stay
-   away from this list.  Whoever else wants one of the list waits until it is compiled, so that has to follow. */
+   Codes of a file are joined where the driver keeps what it compiled and Clef's cache may note what was joined; elsewhere the list leaves
+   them out, as it does with what is to be compiled alone.  Whoever else wants one of the list waits until it is compiled, so that has to follow. */
 clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name);
 /* What a part's kernel is called in the program. */
 void clef__part_kernel(int number, const char *kernel, char name[CLEF__JOINED_NAME]);

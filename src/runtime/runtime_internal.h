@@ -239,7 +239,7 @@ struct clef__programs {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     clef__program *table[256];
-    clef__idle idle, failed; /* failed: those that do not compile, or are not built, and that nobody builds at the moment */
+    clef__idle idle, failed; /* failed: those that do not compile, and that nobody builds at the moment */
     atomic_int loaded;       /* cl_programs */
     atomic_bool slow;        /* since help was last asked for, one took so long that the driver must have compiled it */
 };
@@ -253,8 +253,8 @@ cl_context clef__context_in_use(cl_device_id id);
 void clef__context_lost(cl_context context);
 /* Built, ready and held, or NULL after clef__fail. */
 clef__program *clef__program_get(clef__device *device, const char *source, const char *options, const char *name);
-/* The same without an error, even where it does not compile. */
-clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name);
+/* The same without an error, even where it does not compile; *wrong: the compiler blames the source, if it does not (NULL: nobody asks). */
+clef__program *clef__program_quietly(clef__device *device, const char *source, const char *options, const char *name, bool *wrong);
 /* All options that a program is compiled with. */
 char *clef__program_options(const clef__device *device, const char *options);
 /* By what a program is told apart; false without host memory. */
@@ -329,8 +329,9 @@ void clef__cache_evict(clef_context *ctx, const uint8_t key[32]);
 typedef enum clef__reading { CLEF__ABSENT, CLEF__REFUSED, CLEF__WHOLE } clef__reading;
 /* The bytes (clef__free them) of a plain file of ours in a directory; links, others' files and large ones are refused. */
 clef__reading clef__cache_read(int dir, const char *name, uint64_t largest, unsigned char **bytes, size_t *size);
-/* Head, then body, by a temporary beside it that is made durable and renamed; false with errno. */
-bool clef__cache_write(int dir, const char *name, int mode, const void *head, size_t head_size, const void *body, size_t body_size);
+/* Head, then body, by a temporary beside it that is renamed, and made durable before, if it is to be sure; false with errno. */
+bool clef__cache_write(int dir, const char *name, int mode, bool sure, const void *head, size_t head_size, const void *body,
+                       size_t body_size);
 /* What of this device's programs goes to disk; what is there is read, unless that is nothing. */
 clef__saving clef__cache_saving(const clef__device *device);
 

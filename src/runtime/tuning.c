@@ -172,7 +172,7 @@ static clef_status write_lines(int dir, const char *name, int mode, const clef__
     clef__text text = {0};
     put_lines(&text, tuning);
     if (text.failed) return CLEF_MEMORY;
-    bool written = clef__cache_write(dir, name, mode, "", 0, text.data ? text.data : "", text.length);
+    bool written = clef__cache_write(dir, name, mode, true, "", 0, text.data ? text.data : "", text.length);
     clef__free(text.data);
     return written ? CLEF_OK : CLEF_IO;
 }

@@ -47,12 +47,12 @@ static uint64_t built(void) { return clef_counters_get(ctx).kernels_built; }
 
 /* ---- names ---- */
 
-static char *part_of(const char *options, const char *text, int number) {
+static char *part_of(const char *options, const char *text, const char *file, int number) {
     static const char common[] = "#define SHARED 1\n#define GONE 2\n#undef GONE\nint known(int at);\n";
     clef__text to = {0};
     clef__shared shared;
     cr_assert(clef__shared_open(&shared, common));
-    bool well = clef__part_put(&to, &shared, &(clef__part){.options = options, .text = text, .file = "", .number = number});
+    bool well = clef__part_put(&to, &shared, &(clef__part){.options = options, .text = text, .file = file, .number = number});
     clef__shared_close(&shared);
     if (well) return to.data;
     clef__free(to.data);
@@ -60,7 +60,7 @@ static char *part_of(const char *options, const char *text, int number) {
 }
 
 static void expect_renamed(const char *text, const char *name, bool renamed) {
-    char *part = part_of("", text, 7), line[128];
+    char *part = part_of("", "", text, 7), line[128];
     snprintf(line, sizeof line, "#define %s %s_7\n", name, name);
     cr_assert(part);
     cr_expect_eq(strstr(part, line) != NULL, renamed, "%s in: %s", name, text);
@@ -101,16 +101,25 @@ Test(join, names_of_a_part) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_renamed(cases[i].text, cases[i].name, cases[i].renamed);
 }
 
+/* It may call a function of the driver's that common.h does not name. */
+Test(join, a_text_keeps_its_words) {
+    char *part = part_of("", "#define MINE 1\nfloat f(float x) { return round(x); }\n", "int g(int x) { return x; }\n", 1);
+    cr_assert(part);
+    cr_expect(!strstr(part, "round_1") && !strstr(part, "define f ") && strstr(part, "#define g g_1\n") &&
+              strstr(part, "#undef MINE\n"));
+    clef__free(part);
+}
+
 Test(join, options_and_definitions_end_with_their_part) {
-    char *part = part_of("-DW=4 -DFLAG -DCLEF_WIDE=1 -cl-fast", "#define OWN 3\n#define GONE 4\n", 2);
+    char *part = part_of("-DW=4 -DFLAG -DCLEF_WIDE=1 -cl-fast", "", "#define OWN 3\n#define GONE 4\n", 2);
     cr_assert(part);
     static const char *const lines[] = {"#define W 4\n", "#define FLAG 1\n", "#undef W\n",
                                         "#undef FLAG\n", "#undef OWN\n",     "#undef GONE\n"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) cr_expect(strstr(part, lines[i]), "%s in:\n%s", lines[i], part);
     cr_expect_null(strstr(part, "WIDE"), "all parts have it");
     clef__free(part);
-    cr_expect_null(part_of("", "#define SHARED 2\n", 0), "the parts behind it would have lost common.h's");
-    cr_expect_null(part_of("-DSHARED=2", "", 0));
+    cr_expect_null(part_of("", "", "#define SHARED 2\n", 0), "the parts behind it would have lost common.h's");
+    cr_expect_null(part_of("-DSHARED=2", "", "", 0));
     clef__text shared = {0};
     clef__shared_options(&shared, " -DW=4  -DCLEF_WIDE=1 -cl-fast -DQ='a b' -DF(x)=x -D_X_ ");
     cr_expect_str_eq(shared.data, "-DCLEF_WIDE=1 -cl-fast -DQ='a b' -DF(x)=x -D_X_ ");
@@ -150,6 +159,16 @@ static int all_files(clef__code **all, const char *options) {
     return n;
 }
 
+/* Kernels of its program whose names end with the part's number. */
+static int kernels_of(const clef__code *code) {
+    char names[1 << 14] = "", ending[16];
+    int n = 0;
+    snprintf(ending, sizeof ending, "_%d", code->program->number);
+    cr_assert_eq(clGetProgramInfo(code->program->program, CL_PROGRAM_KERNEL_NAMES, sizeof names, names, NULL), CL_SUCCESS);
+    for (char *rest = names, *name; (name = strtok_r(rest, ";", &rest));) n += clef__ends_with(name, ending);
+    return n;
+}
+
 /* Eight files at a time, each twice, make one program. */
 static void expect_programs(const char *options) {
     clef__code *all[MOST];
@@ -159,7 +178,8 @@ static void expect_programs(const char *options) {
         int some = n - at < CLEF__JOINED ? n - at : CLEF__JOINED;
         compile_joined(device, all + at, some, "f");
         cr_expect_eq(built() - before, 1u, "%s: %s to %s are not one program", options, all[at]->file, all[at + some - 1]->file);
-        for (int i = at; i < at + some; i++) cr_expect(all[i]->program, "%s: %s is in none", options, all[i]->file);
+        for (int i = at; i < at + some; i++)
+            cr_expect(all[i]->program && kernels_of(all[i]) > 0, "%s: %s is in none, or has no kernel", options, all[i]->file);
     }
     for (int i = 0; i < n; i++) clef__code_release(all[i]);
 }
@@ -191,12 +211,12 @@ static void expect_joined(const char *const *text, int n, int known, int new, in
     for (int i = 0; i < n; i++) cr_assert(all[i] = clef__code_of(device, text[i], NULL, ""));
     clef__join *first = clef__codes_join(device, all, n, "f");
     for (const clef__join *join = first; join; join = join->next) {
-        known -= join->text && join->known;
-        new -= join->text && !join->known;
-        alone -= join->text ? 0 : join->n;
+        known -= join->known;
+        new -= !join->known;
         clef__join_compile(join);
     }
     clef__joins_free(first);
+    for (int i = 0; i < n; i++) alone -= !all[i]->program;
     cr_expect(known == 0 && new == 0 && alone == 0, "other programs: %d known, %d new, %d codes alone", -known, -new, -alone);
     for (int i = 0; i < n; i++) {
         cr_expect_eq(told_by(all[i]), atoi(strstr(text[i], "+") + 1) + 10);
@@ -234,9 +254,48 @@ Test(join, a_text_that_does_not_compile_any_more) {
     clef__join_compile(join);
     clef__joins_free(join);
     open_again();
-    expect_joined(all, 2, 1, 0, 0);
+    expect_joined(all, 2, 1, 0, 2);
     open_again();
     expect_joined(all, 2, 0, 0, 2);
+}
+
+/* The same files under options that no text shows. */
+Test(join, each_is_found_with_its_options) {
+    static const char *const options[] = {"-DCLEF_WIDE=1", ""};
+    clef__code *all[MOST];
+    for (int again = 0; again < 2; again++) {
+        for (int o = 0; o < 2; o++) {
+            int n = all_files(all, options[o]), parts = 0;
+            clef__join *first = clef__codes_join(device, all, n, "f");
+            for (const clef__join *join = first; join; join = join->next) {
+                cr_expect_eq(join->known, again == 1);
+                cr_expect_eq(strstr(join->options, "CLEF_WIDE") != NULL, o == 0, "%s: %s", options[o], join->options);
+                parts += join->n;
+                clef__join_compile(join);
+            }
+            cr_expect_eq(parts, n);
+            clef__joins_free(first);
+        }
+        open_again();
+    }
+}
+
+Test(join, what_does_not_compile_is_left_out) {
+    const char *const bad = "no C\n", *const all[] = {TELLS(1), TELLS(2)};
+    clef__code *code[3] = {clef__code_of(device, bad, NULL, "")};
+    cr_expect_not(clef__code_compile(device, code[0], "f"));
+    clef_clear_error(ctx);
+    open_again();
+    code[0] = clef__code_of(device, bad, NULL, "");
+    for (int i = 0; i < 2; i++) code[i + 1] = clef__code_of(device, all[i], NULL, "");
+    clef__join *join = clef__codes_join(device, code, 3, "f");
+    cr_assert(join && !join->next);
+    cr_expect(join->n == 2 && join->part[0] == code[1] && join->part[1] == code[2]);
+    clef__join_compile(join);
+    clef__joins_free(join);
+    cr_expect_not(clef__code_compile(device, code[0], "f"));
+    cr_expect(strstr(clef_error(ctx), "known from the cache"), "%s", clef_error(ctx));
+    clef_clear_error(ctx);
 }
 
 Test(join, without_a_cache_files_stay_alone) {

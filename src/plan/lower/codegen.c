@@ -446,7 +446,7 @@ static void write_read(writer *w, const clef__pw_operand *x, int i) {
 static void write_value(writer *w, int width) {
     const clef__pw_step *last = &w->p->step[w->p->n_steps - 1];
     set_width(w, width);
-    clef__text_add(&w->text, "#undef NAME\n#define NAME value_%d\n#undef W\n#define W %d\n", width, width);
+    clef__text_add(&w->text, "#undef NAME\n#define NAME OF_PART(value_%d)\n#undef W\n#define W %d\n", width, width);
     write_functions(w);
     clef__text_add(&w->text, "%s%s NAME(INPUTS, long at) {\n", compute_type(last->dtype), w->suffix);
     for (int i = 0; i < w->p->n_operands; i++) {
@@ -467,8 +467,7 @@ char *clef__value_source(const clef__pointwise *p, int width) {
     write_inputs(&w);
     write_value(&w, 1);
     if (width > 1) write_value(&w, width);
-    clef__text_append(
-        &w.text,
-        "#undef NAME\n#undef T\n#undef ELEMENT\n#undef I\n#undef CONVERT_I\n#define VALUE(n, i) CAT(value_, n)(PASSED, i)\n");
+    clef__text_append(&w.text, "#undef NAME\n#undef T\n#undef ELEMENT\n#undef I\n#undef CONVERT_I\n#define VALUE(n, i) "
+                               "OF_PART(CAT(value_, n))(PASSED, i)\n");
     return w.text.data;
 }

@@ -30,6 +30,7 @@ void clef__families_free(clef__own_family *first) {
 
 static void hash_files(clef__sha256 *s, const char *files) {
     for (int i = 0; !files && clef__embedded_digest_at(i); i++) clef__sha256_add_text(s, clef__embedded_digest_at(i));
+    if (files) clef__sha256_add_text(s, clef__embedded_digest("common.h"));
     while (files && *files) {
         char name[64];
         size_t n = strcspn(files, " ");

@@ -68,7 +68,7 @@ static void *compile_all(void *user) {
     for (const clef__join *join = c->joined; join; join = join->next) {
         clef__join_compile(join);
         count_done(c, parts_made(join));
-        note(c, join->text, false);
+        note(c, true, false);
     }
     note(c, false, true);
     while (compile_next(c)) continue;
@@ -80,9 +80,10 @@ static const double SPARE = 20e-3; /* seconds */
 /* Where another thread compiles all: is the first one compiled soon, as where the driver has it? */
 static bool comes_soon(compiling *c) {
     struct timespec until;
-    double soon_enough = SPARE + clef__program_found(c->joined && c->joined->text ? strlen(c->joined->text) : 0);
+    long soon_enough = (long)(1e3 * (SPARE + clef__program_found(c->joined ? strlen(c->joined->text) : 0)));
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(1e9 * soon_enough);
+    until.tv_sec += soon_enough / 1000;
+    until.tv_nsec += soon_enough % 1000 * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&c->lock);
@@ -166,8 +167,8 @@ static void tell_arguments(clef__help *help, const clef__launch *launch, unsigne
 /* The program that its code is joined to: as which part, and the program's number; NULL: none. */
 static const clef__join *join_of(const compiling *c, const clef__launch *launch, int *part, int *number) {
     *number = 0;
-    for (const clef__join *join = c->joined; join; *number += join->text != NULL, join = join->next)
-        for (*part = 0; join->text && *part < join->n; ++*part)
+    for (const clef__join *join = c->joined; join; ++*number, join = join->next)
+        for (*part = 0; *part < join->n; ++*part)
             if (join->part[*part] == launch->code) return join;
     return NULL;
 }
@@ -198,8 +199,7 @@ static bool is_told_of(const compiling *c, const clef__launch *launch) {
 
 static void tell_programs(const telling *t) {
     int part, number;
-    for (const clef__join *join = t->c->joined; join; join = join->next)
-        if (join->text) clef__help_join(t->help, join);
+    for (const clef__join *join = t->c->joined; join; join = join->next) clef__help_join(t->help, join);
     for (int i = 0; i < t->c->n; i++) {
         const clef__launch *launch = t->c->launch[i];
         bool alone = is_told_of(t->c, launch) && !join_of(t->c, launch, &part, &number);
