@@ -91,7 +91,7 @@ static clef__join *recall_text(news *all, const unsigned char *key) {
         if (join->text && memcmp(join->text_key, key, 32) == 0) return join;
     clef__entry entry;
     unsigned char *bytes = load(all->device, key, CLEF__ENTRY_JOINED, &entry);
-    clef__join found = {.known = true}, *join = bytes && take_text(&found, &entry) ? new_join(all, found) : NULL;
+    clef__join found = {.known = true, .noted = true}, *join = bytes && take_text(&found, &entry) ? new_join(all, found) : NULL;
     if (join) memcpy(join->text_key, key, 32);
     else free_texts(&found);
     clef__free(bytes);
@@ -180,18 +180,22 @@ static void join_texts(clef__join *join) {
     if (!well) clef__free(text.data);
 }
 
+enum { TEXTS = 't', FILES = 'f', BOTH = 'b' };
+
 /* By what codes are told apart that are not to be in one program: the sort, and then the options.  NULL without host memory.  A text that
    a plan generated may have a program's own expressions in it, which may not compile. */
 static char *group_of(const clef__code *code) {
     clef__text group = {0};
-    clef__text_append(&group, !code->file ? "t" : code->text ? "b" : "f");
+    char sort = !code->file ? TEXTS : code->text ? BOTH : FILES;
+    clef__text_put(&group, &sort, 1);
     clef__shared_options(&group, code->options);
     return group.data;
 }
 
 /* So many of them in one program. */
 static void join_some(news *all, const int *which, int n, const char *options) {
-    clef__join join = {.device = all->device, .name = all->name, .options = n > 1 ? clef__strdup(options) : NULL};
+    clef__join join = {
+        .device = all->device, .name = all->name, .noted = remembers(all->device), .options = n > 1 ? clef__strdup(options) : NULL};
     for (int i = 0; i < n; i++) add_part(&join, all, which[i], i);
     if (join.options) join_texts(&join);
     if (join.text && new_join(all, join)) return;
@@ -201,11 +205,11 @@ static void join_some(news *all, const int *which, int n, const char *options) {
 }
 
 /* As few programs as may be, of about as many codes each. */
-static void join_group(news *all, const int *which, int n, const char *options) {
-    int programs = (n + CLEF__JOINED - 1) / CLEF__JOINED;
+static void join_group(news *all, const int *which, int n, const char *group) {
+    int most = *group == TEXTS ? CLEF__JOINED : CLEF__JOINED_FILES, programs = (n + most - 1) / most;
     for (int p = 0; p < programs; p++) {
         int begin = p * n / programs, end = (p + 1) * n / programs;
-        join_some(all, which + begin, end - begin, options);
+        join_some(all, which + begin, end - begin, group + 1);
     }
 }
 
@@ -221,7 +225,7 @@ static void join_news(news *all) {
                 which[n++] = all->which[k];
                 all->which[k] = -1;
             }
-        if (n) join_group(all, which, n, same + 1);
+        if (n) join_group(all, which, n, same);
         else if (all->which[i] >= 0) leave_alone(all, all->which[i]);
     }
     for (int i = 0; group && i < all->n; i++) clef__free(group[i]);

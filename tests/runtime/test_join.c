@@ -169,13 +169,13 @@ static int kernels_of(const clef__code *code) {
     return n;
 }
 
-/* Eight files at a time, each twice, make one program. */
+/* Some files at a time, each twice, make one program. */
 static void expect_programs(const char *options) {
     clef__code *all[MOST];
     int n = all_files(all, options);
-    for (int at = 0; at < n; at += CLEF__JOINED) {
+    for (int at = 0; at < n; at += CLEF__JOINED_FILES) {
         uint64_t before = built();
-        int some = n - at < CLEF__JOINED ? n - at : CLEF__JOINED;
+        int some = n - at < CLEF__JOINED_FILES ? n - at : CLEF__JOINED_FILES;
         compile_joined(device, all + at, some, "f");
         cr_expect_eq(built() - before, 1u, "%s: %s to %s are not one program", options, all[at]->file, all[at + some - 1]->file);
         for (int i = at; i < at + some; i++)

@@ -80,6 +80,7 @@ static const double SPARE = 20e-3; /* seconds */
 /* Where another thread compiles all: is the first one compiled soon, as where the driver has it? */
 static bool comes_soon(compiling *c) {
     struct timespec until;
+    if (c->joined && c->joined->noted && !c->joined->known) return false;
     long soon_enough = (long)(1e3 * (SPARE + clef__program_found(c->joined ? strlen(c->joined->text) : 0)));
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += soon_enough / 1000;
@@ -121,12 +122,15 @@ void clef__fit_group(size_t local[3], size_t most) {
 static bool is_generated(const clef__launch *launch) { return strcmp(launch->name, CLEF__GENERATED) == 0; }
 static bool is_own(const clef__launch *launch) { return launch->code->file || is_generated(launch); }
 
-/* Clef's own kernels for a device, and what the plan generated for it, in few programs. */
+/* Clef's own kernels for a device, and what the plan generated for it, in few programs; files first, as another process begins with the last
+   launches, which are mostly generated. */
 static void join_codes(compiling *c, int device) {
     clef__code **all = clef__alloc(((size_t)c->n + 1) * sizeof *all);
     int n = 0;
-    for (int i = 0; all && i < c->n; i++)
-        if (c->launch[i]->device == device && is_own(c->launch[i])) all[n++] = c->launch[i]->code;
+    for (int generated = 0; generated < 2; generated++)
+        for (int i = 0; all && i < c->n; i++)
+            if (c->launch[i]->device == device && is_own(c->launch[i]) && is_generated(c->launch[i]) == generated)
+                all[n++] = c->launch[i]->code;
     clef__join **end = &c->joined;
     while (*end) end = &(*end)->next;
     if (n) *end = clef__codes_join(clef__device_at(c->ctx, device), all, n, CLEF__GENERATED);
