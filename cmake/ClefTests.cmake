@@ -302,6 +302,14 @@ set_tests_properties(kernels/main_mutants_all PROPERTIES COST 1000)
 
 # ---- the Criterion programs ----
 
+# Of kernels, and of what says `together` in a `ctest:` line, all tests of a program run in one process (tests/support/together.h).
+function(clef_test_together target source room)
+  file(STRINGS ${source} said REGEX "ctest: .*together")
+  if(said OR room STREQUAL "kernels")
+    target_compile_definitions(${target} PRIVATE CLEF_TESTS_TOGETHER _GNU_SOURCE)
+  endif()
+endfunction()
+
 if(CRITERION_FOUND)
   file(GLOB criterion_sources CONFIGURE_DEPENDS tests/*/test_*.c)
   foreach(source IN LISTS criterion_sources)
@@ -312,6 +320,7 @@ if(CRITERION_FOUND)
     set(test ${room}/${name})
     clef_test_program(${target} ${source})
     target_link_libraries(${target} PRIVATE PkgConfig::CRITERION)
+    clef_test_together(${target} ${source} ${room})
     add_test(NAME ${test} COMMAND ${target})
     clef_room_label(${source} label)
     clef_test_properties(${test} ${source} ${label})
