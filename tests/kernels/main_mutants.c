@@ -2,7 +2,7 @@
    wrong number or an error, and pass on the text as it is.  A row whose text no longer occurs exactly once is a failure: the
    table has to follow the kernels; so is one that does not compile.  All run in child processes, since a broken kernel may
    leave its memory.  Of the rows every twelfth runs, as kernels take long to compile; the argument `all` (check.sh --all) runs
-   each, the name of a check its rows, and tells the fate of each. ctest: labels=slow cost=60 plain */
+   each, the name of a check its rows, and tells the fate of each. ctest: labels=slow cost=80 plain */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif

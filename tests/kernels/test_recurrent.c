@@ -1,5 +1,5 @@
 /* test_recurrent.c — recurrent layers of half types beside f32, what their gradients keep in memory, and what they say of wrong input.
-   Values and gradients are checked in main_recurrent.c. ctest: cost=15 */
+   Values and gradients are checked in main_recurrent.c. ctest: cost=110 */
 #include "support/device.h"
 
 enum { RNN, LSTM, GRU, CELLS, IN = 5, HIDDEN = 21, ITEMS = 5, STEPS = 6, RUNS = 2 };

@@ -1,5 +1,5 @@
 /* Generating token by token: what whole sequences give, with no plan after the third token; batches, sliding, choosing.
-   ctest: together plain */
+   ctest: cost=30 together plain */
 #include "support/device.h"
 #include "clef/pointwise.h"
 

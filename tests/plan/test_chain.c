@@ -1,5 +1,5 @@
 /* Launches that go as one: the same bits as one by one, whatever is trained, and nothing where it may not be.
-   ctest: cost=60 apart together */
+   ctest: cost=130 apart together */
 #include "clef.h"
 #include "clef/opencl.h"
 #include "runtime/runtime_internal.h"

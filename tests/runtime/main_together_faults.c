@@ -2,7 +2,7 @@
    until a run passes untouched.  Either all of them open or none, with a line that names one; none leaks, each that fails has a line,
    and all work again afterwards.  Where the code means that a device is lost, one context loses it and the others work.  Then builds
    that fail for the moment while several contexts want the program.
-   ctest: cost=30 plain */
+   ctest: cost=80 plain */
 #include "support/opencl_faults.h"
 #include "runtime_support.h"
 #include "support/plain.h"
