@@ -142,7 +142,6 @@ Test(chain, other_kernels_too) {
         compare(&tasks[i % TASKS], (clef_options){.profile = profiles[i]}, launches);
         cr_expect_leq(launches[1], launches[0]);
     }
-    unsetenv("POCL_EXTRA_BUILD_FLAGS");
 }
 
 Test(chain, exact_buffers) {

@@ -2,9 +2,9 @@
    starts a process for each test; in each, and for each OpenCL context, pocl's compiler reads 10 MB of built-in functions before it compiles
    the first kernel, which takes half a second.  What CMake gives CLEF_TESTS_TOGETHER to includes this by device.h.
 
-   A test still opens and closes a context of its own.  Variables CLEF_… are set back after each.  One that fails or is skipped does not keep
-   the others from running; one that crashes does.  CLEF_TEST_CASE=word: only those with it in their name.  TestAlone, with its init and fini,
-   is one in a process of its own: Clef asks what devices there are once in a process. */
+   A test still opens and closes a context of its own.  Variables CLEF_… and POCL_… are set back after each.  One that fails or is skipped
+   does not keep the others from running; one that crashes does.  CLEF_TEST_CASE=word: only those with it in their name.  TestAlone, with
+   its init and fini, is one in a process of its own: Clef asks what devices there are once in a process. */
 #ifndef CLEF_TESTS_TOGETHER_H
 #define CLEF_TESTS_TOGETHER_H
 #ifndef CL_TARGET_OPENCL_VERSION
@@ -120,14 +120,15 @@ static void run_one_together(const together *t) {
     }
 }
 
-/* Variables CLEF_… as they were: `saved` has them, NULL at the end. */
+/* Variables CLEF_… and POCL_… as they were: `saved` has them, NULL at the end. */
 extern char **environ;
+static bool is_restored(const char *variable) { return strncmp(variable, "CLEF_", 5) == 0 || strncmp(variable, "POCL_", 5) == 0; }
 static char **save_variables(void) {
     size_t n = 0, count = 0;
     while (environ[n]) n++;
     char **saved = calloc(n + 1, sizeof *saved);
     for (size_t i = 0; i < n; i++)
-        if (strncmp(environ[i], "CLEF_", 5) == 0) saved[count++] = strdup(environ[i]);
+        if (is_restored(environ[i])) saved[count++] = strdup(environ[i]);
     return saved;
 }
 static void restore_variables(char *const *saved) {
@@ -135,7 +136,7 @@ static void restore_variables(char *const *saved) {
         char name[64];
         size_t n = strcspn(*v, "=");
         snprintf(name, sizeof name, "%.*s", (int)n, *v);
-        if (strncmp(name, "CLEF_", 5) == 0 && n < sizeof name) unsetenv(name), v = environ;
+        if (is_restored(name) && n < sizeof name) unsetenv(name), v = environ;
         else v++;
     }
     for (; *saved; saved++) {
