@@ -90,11 +90,12 @@ function(clef_bench source)
 endfunction()
 
 # Environment, skip code, label and timeout of a test.  A source may say more about itself in a comment line
-#     ctest: labels=slow,data cost=60 serial apart plain cached
+#     ctest: labels=slow,data cost=60 serial apart plain cached together
 # cost: seconds with nothing compiled yet, roughly; what costs most starts first, so that no long test runs alone at the end.
 # apart: its many plans have single kernels in common, which are to be compiled once.
 # plain: what it asks of kernels does not depend on how well they are compiled, so pocl (others do not listen) is to do it fast.
 # cached: with Clef's cache, as users have it.
+# together: all tests of the program run in one process (clef_test_together).
 function(clef_test_properties test source label)
   set(labels ${label})
   set(cost 1)
