@@ -142,10 +142,8 @@ function(clef_test_on where size test target source)
   string(REGEX REPLACE "^(rusticl|oclgrind|intel)-?" "" profile "${where}")
   set(environment)
   set(labels portability ${where})
-  set(cost 10)
   if(driver)
     list(APPEND environment CLEF_CACHE=1) # what several tests use is compiled once
-    set(cost 20)
   else()
     set(driver pocl)
   endif()
@@ -181,9 +179,6 @@ function(clef_test_on where size test target source)
   clef_test_properties(${name} ${source} portability)
   set_property(TEST ${name} APPEND PROPERTY LABELS ${labels})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${environment})
-  if(NOT arg_WHOLE)
-    set_tests_properties(${name} PROPERTIES COST ${cost})
-  endif()
 endfunction()
 
 # At every width in full for check.sh --all.  For check.sh small and compiled fast: test_matmul, test_conv and main_ops at every width, the
@@ -302,6 +297,14 @@ set_tests_properties(kernels/main_mutants_all PROPERTIES COST 1000)
 
 # ---- the Criterion programs ----
 
+# Of kernels, and of what says `together` in a `ctest:` line, all tests of a program run in one process (tests/support/together.h).
+function(clef_test_together target source room)
+  file(STRINGS ${source} said REGEX "ctest: .*together")
+  if(said OR room STREQUAL "kernels")
+    target_compile_definitions(${target} PRIVATE CLEF_TESTS_TOGETHER _GNU_SOURCE)
+  endif()
+endfunction()
+
 if(CRITERION_FOUND)
   file(GLOB criterion_sources CONFIGURE_DEPENDS tests/*/test_*.c)
   foreach(source IN LISTS criterion_sources)
@@ -312,6 +315,7 @@ if(CRITERION_FOUND)
     set(test ${room}/${name})
     clef_test_program(${target} ${source})
     target_link_libraries(${target} PRIVATE PkgConfig::CRITERION)
+    clef_test_together(${target} ${source} ${room})
     add_test(NAME ${test} COMMAND ${target})
     clef_room_label(${source} label)
     clef_test_properties(${test} ${source} ${label})

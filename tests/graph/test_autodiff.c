@@ -1,5 +1,5 @@
 /* The tape: what gets a gradient, how gradients add up, second order, and what is refused.
-   ctest: plain */
+   ctest: plain together */
 #include "graph/core.h"
 #include "support/device.h"
 

@@ -1,4 +1,5 @@
-/* Gradients of many slices of one tensor: one sum, exact, in work that grows with the slices and not with their square. */
+/* Gradients of many slices of one tensor: one sum, exact, in work that grows with the slices and not with their square.
+   ctest: together */
 #include "support/device.h"
 
 static clef_context *ctx;

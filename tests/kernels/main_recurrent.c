@@ -1,6 +1,6 @@
 /* Recurrent layers in random modes: values against the definition in double precision, one element after the other; gradients against its
    central differences along random directions; each way to launch them against both.  A plain program, for the sanitizers.
-   ctest: cost=40 plain */
+   ctest: cost=70 plain */
 #include "recurrent_definition.h"
 #include "support/small.h"
 

@@ -1,5 +1,5 @@
 /* test_attention.c — attention with every option, at random sizes, and its gradients, against the definition in double.
-   ctest: cost=12 */
+   ctest: cost=80 */
 #include "support/numbers.h"
 
 /* ---- a random case ---- */

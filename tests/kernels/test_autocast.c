@@ -1,7 +1,7 @@
 /* What every function gives under autocast, against PyTorch (tests/expectations/autocast.def): a function of clef/ops.h or of the op tables that
    has no row there, or a row without a function here, does not compile or fails in frame/autocast.  And that it is the program with clef_to
    in these places, bit for bit, with its gradients.
-   ctest: cost=60 */
+   ctest: cost=60 plain */
 #include "support/suite.h"
 
 TestSuite(autocast, .init = open_device, .fini = close_device);

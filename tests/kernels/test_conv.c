@@ -1,6 +1,6 @@
 /* Convolution and its two gradients against plain loops: bit for bit on whole numbers over many geometries, within bounds on
    others; dtypes, second order, errors.
-   ctest: cost=50 */
+   ctest: cost=200 */
 #include "support/exact.h"
 #include "support/suite.h"
 

@@ -1,6 +1,6 @@
 /* What follows a product, a convolution or layer norm in its store (cl/epilogue.h): the same numbers as by ops of their own,
    without a launch more, in every kernel that stores results; and what may not follow does not.
-   ctest: cost=20 */
+   ctest: cost=60 */
 #include "support/exact.h"
 #include "support/suite.h"
 

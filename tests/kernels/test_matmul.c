@@ -1,6 +1,6 @@
 /* Products against plain loops: bit for bit on whole numbers, within bounds on others; transposes, broadcasts, dtypes,
    gradients of first and second order, errors.
-   ctest: cost=20 */
+   ctest: cost=45 */
 #include "support/numbers.h"
 #include "support/product.h"
 #include "support/suite.h"

@@ -1,7 +1,7 @@
 /* Products by matrix units (cl/matrix.cl, cl/matrix_unit.h) with local memory in their place, on whatever device there is: both
    half types, and f32 rounded to TF32, bit for bit around the edges of fragments and tiles in every order, batches, splits, what follows, convolutions,
    operands that begin anywhere; and the probe that a device's own units have to pass.  With CLEF_TEST_MATRIX set, by the device's
-   own units. ctest: cost=90 plain */
+   own units. ctest: cost=30 plain */
 #include "kernels/gemm.h"
 #include "plan/tuning_support.h"
 #include "runtime/runtime.h"

@@ -1,5 +1,5 @@
 /* test_norm.c — layer norm, RMS norm, group norm, batch norm with its running statistics, dropout.
-   ctest: cost=18 */
+   ctest: cost=50 */
 #include "support/numbers.h"
 #include "team_rows.h"
 

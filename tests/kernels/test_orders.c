@@ -1,6 +1,6 @@
 /* test_orders.c — derivatives of order 3 and beyond: of every row of cl/unary.def against differences of the order below, which begin at
    the second derivative that test_pointwise.c checks; of powers and norms at 0; of a physics-informed net against PyTorch (expectations/pinn.def).
-   ctest: cost=60 */
+   ctest: cost=60 plain */
 #include "support/numbers.h"
 
 #define ORACLE(name, low, high, ulps, p, q, expression) static const double span_##name[] = {low, high, p, q};

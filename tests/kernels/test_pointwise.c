@@ -1,6 +1,6 @@
 /* test_pointwise.c — every row of cl/unary.def, binary.def and ternary.def against its row of tests/oracle.def: values in every
    dtype, first and second derivatives against differences of the oracle, shapes, dtypes.  (Special values: test_expectations.c.)
-   ctest: cost=130 */
+   ctest: cost=50 */
 #include "support/numbers.h"
 
 /* A table row without an oracle names something undeclared; an oracle without a row is an unused function; counts must agree. */

@@ -1,6 +1,6 @@
 /* test_reduce.c — reductions: exact on integers in any grouping of dimensions and any layout, bounded on random data, right
    gradients, and the rules for empty inputs and NaN.
-   ctest: cost=35 */
+   ctest: cost=50 */
 #include "support/exact.h"
 #include "support/numbers.h"
 

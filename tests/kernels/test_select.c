@@ -1,6 +1,6 @@
 /* test_select.c — triangles, masks, repeats, index_select and scatter: exact on whole numbers, values and gradients, for every rank
    and dimension; what is outside, empty, transposed or there twice.
-   ctest: cost=20 */
+   ctest: cost=30 */
 #include "support/numbers.h"
 
 static clef_context *ctx;

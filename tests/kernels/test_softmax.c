@@ -1,5 +1,5 @@
 /* test_softmax.c — softmax and log-softmax along every dimension and layout, their gradients of first and second order.
-   ctest: cost=18 */
+   ctest: cost=65 */
 #include "support/numbers.h"
 #include "support/stated_units.h"
 #include "team_rows.h"
@@ -159,7 +159,7 @@ Test(softmax, few_columns) {
 }
 
 /* On a GPU of many units there are more splits than members one below the other. */
-Test(softmax, many_splits) {
+TestAlone(softmax, many_splits) {
     if (test_small()) cr_skip_test("many elements: not on a slow device (CLEF_TEST_SMALL)");
     stated_units = 16;
     clef_context *ctx = open_as_gpu();

@@ -1,6 +1,6 @@
 /* Products in tiles of local memory (cl/tile.cl), which GPUs get, on whatever device there is: every size and order around a
    tile's edges bit for bit, batches, splits, dtypes, operands that begin anywhere; and that plans really use them.
-   ctest: cost=45 plain */
+   ctest: cost=20 plain */
 #include "support/product.h"
 
 static clef_context *ctx;

@@ -170,11 +170,10 @@ static void open_large_gpu(void) {
     stated_units = 132;
     ctx = open_as_gpu();
 }
-TestSuite(winograd_cost, .init = open_large_gpu, .fini = close_device);
 
 /* Where memory moves more than 16 channels' products save, and where edges take what is saved (16 products for the 9 of one pixel),
    it is a product. */
-Test(winograd_cost, only_where_it_pays) {
+TestAlone(winograd_cost, only_where_it_pays, .init = open_large_gpu, .fini = close_device) {
     clef_conv2d_options options = {.padding = {0, 0}};
     clef_shape x = CLEF_SHAPE(32, 256, 28, 28), w = CLEF_SHAPE(256, 256, 3, 3);
     cr_expect(chosen(x, w, CLEF_F32, options));

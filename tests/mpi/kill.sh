@@ -1,5 +1,5 @@
 #!/bin/sh
-# kill.sh MPIEXEC PROGRAM: kills one of three ranks at a random moment, CLEF_KILLS (10) times.  The others must end within seconds, each with
+# kill.sh MPIEXEC PROGRAM: kills one of three ranks at a random moment, CLEF_KILLS (6) times.  The others must end within seconds, each with
 # a line that names the killed one, and no process may be left.  Every third time mpirun does as it does by itself: it ends the rest.  So does
 # MPICH's always: without -disable-auto-cleanup by itself, and with it by SIGUSR1.
 mpiexec=$1 program=$2
@@ -13,7 +13,7 @@ fail() {
 }
 
 run=0
-while [ $run -lt "${CLEF_KILLS:-10}" ]; do
+while [ $run -lt "${CLEF_KILLS:-6}" ]; do
     run=$((run + 1))
     random=$(od -An -N4 -tu4 /dev/urandom)
     victim=$((random % ranks)) moment=$((random / 8 % 700))

@@ -1,5 +1,5 @@
 /* Attention layers, encoders and decoders: names, shapes, masks, fewer heads of keys, devices' and users' mistakes.
-   ctest: plain */
+   ctest: plain together */
 #include "support/device.h"
 
 static clef_context *ctx;

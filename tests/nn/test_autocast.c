@@ -1,6 +1,6 @@
 /* Nets under autocast: they learn as in PyTorch under its own (tests/expectations/autocast.def), a recomputed segment has the dtypes of the first
    run, derivatives of derivatives exist, and a weight is cast once.
-   ctest: cost=30 */
+   ctest: cost=30 together plain */
 #include "support/suite.h"
 
 TestSuite(autocast_nets, .init = open_device, .fini = close_device);

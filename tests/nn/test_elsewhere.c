@@ -1,6 +1,6 @@
 /* Every op and every layer once on another device than the first: the same bits, gradients too, and all of it lies there.  Here a CPU
    in two halves is two devices.
-   ctest: cost=60 plain */
+   ctest: cost=60 plain together */
 #include "graph/core.h"
 #include "support/device.h"
 

@@ -1,4 +1,5 @@
-/* Generating token by token: what whole sequences give, with no plan after the third token; batches, sliding, choosing. */
+/* Generating token by token: what whole sequences give, with no plan after the third token; batches, sliding, choosing.
+   ctest: cost=30 together plain */
 #include "support/device.h"
 #include "clef/pointwise.h"
 

@@ -1,4 +1,5 @@
-/* GPT and Llama: names, first weights, causality, what is refused.  Their numbers are compared with PyTorch's in tests/io. */
+/* GPT and Llama: names, first weights, causality, what is refused.  Their numbers are compared with PyTorch's in tests/io.
+   ctest: cost=15 together plain */
 #include "clef/pointwise.h"
 #include "support/device.h"
 

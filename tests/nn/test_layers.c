@@ -1,5 +1,5 @@
 /* Every layer: its tensors' names and shapes, the shape and the values of its output.
-   ctest: plain */
+   ctest: plain together */
 #include "support/device.h"
 #include "clef/pointwise.h"
 

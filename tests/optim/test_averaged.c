@@ -1,5 +1,5 @@
 /* Averages of weights: by their definition, in every dtype, moved, taken and given back, saved.
-   ctest: plain */
+   ctest: plain together */
 #include "clef/io.h"
 #include "support/device.h"
 #include "support/io_files.h"

@@ -1,5 +1,5 @@
 /* L-BFGS takes the steps that PyTorch's takes, in f64; and what a program may do wrong.
-   ctest: plain */
+   ctest: plain together */
 #include "support/device.h"
 #include "support/numbers.h"
 

@@ -1,5 +1,5 @@
 /* What all optimizers share: state and its round trip, accumulation, clipping, plans that stay, refusals.
-   ctest: cost=15 plain */
+   ctest: cost=15 plain together */
 #include "support/device.h"
 #include "clef/pointwise.h"
 #include "graph/graph.h"

@@ -1,5 +1,5 @@
 /* Every update rule against double-precision loops written from the papers' and PyTorch's pseudo-code.
-   ctest: cost=20 */
+   ctest: cost=20 together */
 #include "support/device.h"
 
 enum { PARAMETERS = 3, STEPS = 12, MOST = 1031, SKIPPED = 4 /* step at which the last parameter has no gradient */ };

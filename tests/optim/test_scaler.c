@@ -1,5 +1,5 @@
 /* The scale of losses: by its rules, and steps that are what they are without it.
-   ctest: plain */
+   ctest: plain together */
 #include "clef/io.h"
 #include "support/device.h"
 #include "support/io_files.h"

@@ -7,7 +7,7 @@
    One program of eight evaluates after every op, and one is fused.
    CLEF_FUZZ_GRAPHS=n runs n programs, from CLEF_FUZZ_FIRST; CLEF_FUZZ_SEED=n runs and prints one.  With support/delays.c preloaded
    commands begin late, which shows what is not waited for.
-   ctest: cost=60 apart plain */
+   ctest: cost=20 apart plain */
 #include "plan/fuzz_support.h"
 #include "support/plain.h"
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* CLBlast as a candidate of tuning, with another library in its place that errs, fails, dawdles or wins: what is kept, what is
    tried at all, what a fault looks like.  A plain program, so that it also runs under sanitizers. */
-/* ctest: cost=60 plain */
+/* ctest: cost=20 plain */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif

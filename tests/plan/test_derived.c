@@ -1,5 +1,5 @@
 /* What is packed from weights stays while they do not change: fewer launches, the same bits, and never an old value.
-   ctest: cost=20 */
+   ctest: cost=20 together */
 #include "runtime/runtime_internal.h"
 #include "clef/opencl.h"
 #include "support/device.h"

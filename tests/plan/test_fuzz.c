@@ -6,7 +6,7 @@
    in every order; conversions to integers see nothing undefined.
    CLEF_FUZZ_SEED=n runs and prints one program; CLEF_FUZZ_GRAPHS=n runs n of them (without: few, as nearly all
    the time goes into compiling kernels, 400 for an hour's search).
-   ctest: cost=30 */
+   ctest: cost=30 together */
 #include "graph/graph.h"
 #include "plan/fuzz_support.h"
 #include "support/modes.h"

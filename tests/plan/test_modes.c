@@ -1,5 +1,5 @@
 /* Fusion changes nothing: a value kept in a register holds no more than the same value in memory.
-   ctest: cost=40 apart */
+   ctest: cost=40 apart together */
 #include "support/modes.h"
 
 enum { N = 37 }; /* whole vectors and a rest */

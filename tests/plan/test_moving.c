@@ -1,6 +1,6 @@
 /* Numbers that move: windows read and written at a place that is another in each step, with one plan; and writing them in place, which
    no reader of the old value may notice.
-   ctest: cost=40 */
+   ctest: cost=40 together plain */
 #include "clef/opencl.h"
 #include "support/modes.h"
 #include "support/numbers.h"

@@ -3,7 +3,7 @@
    context that saw one failure must work again afterwards.
 
    A plain program, so that it also runs under sanitizers.  Other codes, builds and lists: main_fault_codes.c. */
-/* ctest: cost=60 plain */
+/* ctest: cost=30 plain */
 #include "support/opencl_faults.h"
 #include "runtime_support.h"
 #include "support/plain.h"

@@ -4,6 +4,9 @@
 #include "clef.h"
 #include "support/small.h"
 #include <criterion/criterion.h>
+#ifdef CLEF_TESTS_TOGETHER
+#include "support/together.h"
+#endif
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* clef bench: what it measures, the three forms of its results, comparing them, and files that somebody damaged.
-   ctest: cost=20 */
+   ctest: cost=20 plain */
 #include "tools/tool_support.h"
 #include <math.h>
 #include <stdarg.h>

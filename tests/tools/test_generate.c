@@ -1,4 +1,4 @@
-/* clef train on text, clef eval and clef generate: what a model learns, how it is scored, what it writes, and what is refused.  ctest: cost=20 */
+/* clef train on text, clef eval and clef generate: what a model learns, how it is scored, what it writes, and what is refused.  ctest: cost=20 plain */
 #include "clef.h"
 #include "tools/tool_support.h"
 #include <math.h>

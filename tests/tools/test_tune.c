@@ -1,5 +1,5 @@
 /* clef tune: wrong words, shapes from files, what it says, results carried from one cache to another.
-   ctest: cost=20 */
+   ctest: cost=20 plain */
 #include "tools/tool_support.h"
 
 static void write_file(const char *name, const char *text) {

@@ -1,6 +1,6 @@
 /* clef_fit, clef_evaluate and checkpoints on several ranks are those of one rank on whole batches: losses, metrics, decisions and files; what
    one rank alone meets, such as a loss that is no number, a signal or a full disk, all ranks hear of at the same step.
-   ctest: cost=60 plain */
+   ctest: cost=80 plain */
 #include "support/file_faults.c"
 #include "group/ranks.h"
 #include <math.h>
@@ -254,13 +254,22 @@ static void same_run(const char *what, int n, const result *a, const result *b, 
 
 static const plan usual = {.items = 97, .tests = 50, .batch = 16, .epochs = 4, .lr = 0.02};
 
-/* One rank, then 2 and 3 (and 4, where the last batch of one item leaves three without any). */
+/* What is asked of each number of ranks is asked so of the first plan of its kind; the others get some.  CLEF_TEST_WHOLE=1: all get all. */
+static bool some_ranks_only(bool *begun) {
+    const char *whole = getenv("CLEF_TEST_WHOLE");
+    bool first = !*begun;
+    *begun = true;
+    return some_cases_only() || !(first || (whole && *whole == '1'));
+}
+
+/* One rank, then 2 and 3 (and 4, where the last batch of one item leaves three without any), or only the most. */
 static void compare(const char *what, const plan *p, int most) {
     static run one, many;
+    static bool begun;
     on_ranks(p, 1, &one);
     if (one.rank->status) COMPLAIN("%s alone: %s", what, one.rank->line);
     if (p->plateau && one.rank->n && one.rank->epoch[one.rank->n - 1].lr == p->lr) COMPLAIN("%s: the rate never fell", what);
-    for (int n = some_cases_only() ? most : 2; n <= most; n++) {
+    for (int n = some_ranks_only(&begun) ? most : 2; n <= most; n++) {
         on_ranks(p, n, &many);
         alike(what, &many, n);
         same_run(what, n, many.rank, one.rank, 1e-5);
@@ -404,7 +413,7 @@ static void parts_compare(const char *what, const plan *p, const plan *whole) {
     static run one, many;
     on_ranks(p, 1, &one);
     if (one.rank->status || !one.rank->n) COMPLAIN("%s alone: %s", what, one.rank->line);
-    for (int n = 2; n <= 4; n += 2) {
+    for (int n = some_cases_only() ? 4 : 2; n <= 4; n += 2) {
         on_ranks(p, n, &many);
         alike(what, &many, n);
         bits_of(what, n, many.rank, one.rank);
@@ -452,15 +461,17 @@ static int64_t count_lines(const char *name) {
     return n;
 }
 
-/* A run that ends early on `from` ranks and goes on with each number of ranks is the one that did not. */
+/* A run that ends early on `from` ranks and goes on with each number of ranks, or with as many and with 4, is the one that did not. */
 static void resume_with(const plan *part, const plan *whole, int from, const char *what) {
     static run one, two, first, then;
+    static bool begun;
+    bool some = some_ranks_only(&begun);
     plan rest = *whole;
     rest.dir = folder, rest.resume = rest.csv = true;
     clear_folder();
     on_ranks(whole, 1, &one);
     on_ranks(whole, from, &two);
-    for (int n = 1; n <= 4; n++) {
+    for (int n = some ? from : 1; n <= 4; n += some ? 4 - from : 1) {
         clear_folder();
         alike(what, on_ranks(part, from, &first), from);
         alike(what, on_ranks(&rest, n, &then), n);
@@ -496,7 +507,7 @@ static void resume_parts(const plan *part, const plan *whole, const char *what) 
     plan rest = *whole;
     rest.dir = folder, rest.resume = rest.csv = true;
     on_ranks(whole, 1, &one);
-    for (int from = 1; from <= 4; from *= 2) {
+    for (int from = some_cases_only() ? 2 : 1; from <= 4; from *= 2) {
         int n = from == 4 ? 1 : 2 * from;
         clear_folder();
         alike(what, on_ranks(part, from, &first), from);
@@ -541,7 +552,7 @@ static void try_failing_writes(void) {
     on_ranks(&p, 2, &u);
     long all = file_faults.seen;
     if (u.rank->status || all < 8) COMPLAIN("%ld operations on files: %s", all, u.rank->line);
-    for (long n = 1; n <= all; n += n < 12 ? 1 : 5) {
+    for (long n = 1; n <= all; n += some_cases_only() ? 3 : n < 12 ? 1 : 5) {
         clear_folder();
         file_faults_begin(folder, n, ENOSPC, false);
         alike("a failing write", on_ranks(&p, 2, &u), 2);

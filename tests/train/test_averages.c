@@ -1,7 +1,7 @@
 /* clef_fit with averages of the weights: kept, tested, saved and resumed.
-   ctest: plain */
+   ctest: plain together */
 #include "train/train_support.h"
-#include <criterion/criterion.h>
+#include "support/device.h"
 #include <math.h>
 
 static const rig_options kind = {.dropout = true, .scheduled = true, .lr = 3e-3};

@@ -1,5 +1,6 @@
 /* The same seed and weights give the same bits, a hundred times over: convolution, pooling and matmul (LeNet), dropout and
-   batch norm, and the gradient of an embedding, whose rows collide.  Elsewhere, too: in a context without buffer reuse. */
+   batch norm, and the gradient of an embedding, whose rows collide.  Elsewhere, too: in a context without buffer reuse.
+   ctest: together plain */
 #include "support/device.h"
 
 enum { BATCH = 16, STEPS = 2, RUNS = 100 };

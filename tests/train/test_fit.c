@@ -1,7 +1,7 @@
 /* Training on the embedded digits: it learns, it is deterministic, it stops when it should and says why.
-   ctest: plain */
+   ctest: plain together */
 #include "train/train_support.h"
-#include <criterion/criterion.h>
+#include "support/device.h"
 #include <math.h>
 
 static float *weights_after(rig_options o, int64_t epochs, size_t *count, double *loss) {

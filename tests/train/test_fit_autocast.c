@@ -1,7 +1,7 @@
 /* clef_fit and clef_evaluate under autocast: the steps and scores of a loop written by hand, saved and resumed, with a scaler and without.
-   ctest: plain */
+   ctest: plain together */
 #include "train/train_support.h"
-#include <criterion/criterion.h>
+#include "support/device.h"
 #include <math.h>
 
 static const rig_options kind = {.dropout = true, .scheduled = true, .lr = 3e-3};

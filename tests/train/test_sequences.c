@@ -1,6 +1,6 @@
 /* Sequences of classes through loss, fit and evaluate, against sums on the host in double precision; contexts are as long as there are
    classes, so that a loss which took the wrong dimension for classes would fit all the same, and be seen.
-   ctest: plain */
+   ctest: plain together */
 #include "support/device.h"
 
 static clef_context *ctx;

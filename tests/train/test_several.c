@@ -1,4 +1,5 @@
-/* Fit and evaluate with several inputs, outputs and targets: against a loop written by hand, resumed, and what is refused. */
+/* Fit and evaluate with several inputs, outputs and targets: against a loop written by hand, resumed, and what is refused.
+   ctest: together plain */
 #include "train/train_support.h"
 #include "support/device.h"
 
