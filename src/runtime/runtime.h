@@ -254,8 +254,8 @@ bool clef__code_claim(clef__code *code);
 /* Compiles it unless it is; false with the error set.  Different codes may be compiled by several threads. */
 bool clef__code_compile(clef__device *device, clef__code *code, const char *kernel);
 /* ---- several codes as one program (join.c) ---- */
-/* So many at most, so that two processes can compile a plan together, and of generated ones, which are small; with 8 files a first step takes
-   1.06 times as long, with 4 a later process 1.05. */
+/* So many at most, so that two processes can compile a plan together; of generated ones more, as they are small.  With 8 files a first step
+   takes 1.06 times as long, with 4 a later start does. */
 enum { CLEF__JOINED = 16, CLEF__JOINED_FILES = 6, CLEF__JOINED_NAME = 64 };
 typedef struct clef__join {
     struct clef__join *next;

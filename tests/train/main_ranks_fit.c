@@ -471,7 +471,7 @@ static void resume_with(const plan *part, const plan *whole, int from, const cha
     clear_folder();
     on_ranks(whole, 1, &one);
     on_ranks(whole, from, &two);
-    for (int n = some ? from : 1; n <= 4; n += some ? 4 - from : 1) {
+    for (int n = some ? from : 1; n <= 4; n += some && from < 4 ? 4 - from : 1) {
         clear_folder();
         alike(what, on_ranks(part, from, &first), from);
         alike(what, on_ranks(&rest, n, &then), n);
