@@ -143,8 +143,10 @@ set(clef_test_environment CLEF_CACHE=0 CLEF_HELPER=0 "CLEF_CACHE_DIR=${CMAKE_CUR
 find_program(CLEF_FAST_LINKER ld.gold)
 if(CLEF_FAST_LINKER)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/linker)
-  file(CREATE_LINK ${CLEF_FAST_LINKER} ${CMAKE_CURRENT_BINARY_DIR}/linker/ld SYMBOLIC)
-  list(APPEND clef_test_environment "COMPILER_PATH=${CMAKE_CURRENT_BINARY_DIR}/linker")
+  file(CREATE_LINK ${CLEF_FAST_LINKER} ${CMAKE_CURRENT_BINARY_DIR}/linker/ld RESULT clef_no_link SYMBOLIC)
+  if(clef_no_link EQUAL 0)
+    list(APPEND clef_test_environment "COMPILER_PATH=${CMAKE_CURRENT_BINARY_DIR}/linker")
+  endif()
 endif()
 if(CLEF_SANITIZE)
   # TSan takes what stands before a library's thread-local block for a header of an old glibc's wherever the address ends in 0x010.  Garbage

@@ -5,7 +5,7 @@
 
    A plan that differs a little from one of before shall find what it has in common with it.  So Clef's cache says of each code by which text
    it was compiled (CLEF__ENTRY_PART: the text's key, and the part's number in it) and has these texts (CLEF__ENTRY_JOINED: the options,
-   a zero byte, the text).  Codes that are known are taken from there; the others form new programs.  Without a cache, files stay alone. */
+   a zero byte, the text).  Codes that are known are taken from there; the others form new programs, and one that is new alone stays so.  Without a cache, files stay alone. */
 #include "runtime/names.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/text.h"
@@ -63,7 +63,9 @@ static bool key_of(clef__device *device, clef__code *code, uint8_t key[32]) {
 
 /* ---- what was joined before ---- */
 
-enum { PART_BYTES = 33, ALONE = 255 }; /* ALONE: the number of a part that is all of its program */
+/* A part's entry: the text's key, the part's number in it, and the edition: another one when names.c makes other texts of the same parts.  ALONE:
+   the number of a part that is all of its program. */
+enum { PART_BYTES = 34, PART_NUMBER = 32, PART_EDITION = 33, EDITION = 1, ALONE = 255 };
 
 /* Who asks for it builds it. */
 static void leave_alone(const news *all, int which) { clef__program_enter(all->device, all->key[which], NULL, 0); }
@@ -102,11 +104,11 @@ static clef__join *recall_text(news *all, const unsigned char *key) {
 static bool recall_one(news *all, int which) {
     clef__entry entry = {0};
     unsigned char *bytes = clef__cache_load(all->device->ctx, all->key[which], &entry);
-    bool part = bytes && entry.kind == CLEF__ENTRY_PART && entry.size == PART_BYTES;
-    bool alone = bytes && (part ? entry.payload[PART_BYTES - 1] == ALONE : entry.kind == CLEF__ENTRY_FAILURE);
+    bool part = bytes && entry.kind == CLEF__ENTRY_PART && entry.size == PART_BYTES && entry.payload[PART_EDITION] == EDITION;
+    bool alone = bytes && (part ? entry.payload[PART_NUMBER] == ALONE : entry.kind == CLEF__ENTRY_FAILURE);
     clef__join *join = part && !alone ? recall_text(all, entry.payload) : NULL;
     bool known = join && join->n < CLEF__JOINED;
-    if (known) add_part(join, all, which, entry.payload[PART_BYTES - 1]);
+    if (known) add_part(join, all, which, entry.payload[PART_NUMBER]);
     else if (alone) leave_alone(all, which);
     clef__free(bytes);
     return known || alone;
@@ -122,7 +124,8 @@ static void recall(news *all) {
 static void keep_part(clef__device *device, const uint8_t key[32], const uint8_t text_key[32], int number) {
     unsigned char payload[PART_BYTES];
     memcpy(payload, text_key, 32);
-    payload[32] = (unsigned char)number;
+    payload[PART_NUMBER] = (unsigned char)number;
+    payload[PART_EDITION] = EDITION;
     clef__cache_store(device->ctx, key, CLEF__ENTRY_PART, payload, sizeof payload);
 }
 
@@ -131,10 +134,9 @@ static void keep_alone(clef__device *device, const uint8_t key[32]) {
     if (remembers(device)) keep_part(device, key, none, ALONE);
 }
 
-/* By what the text is found in the cache; the key of the program that is made of it is another one.  The number changes when names.c makes
-   other texts of the same parts. */
+/* By what the text is found in the cache; the key of the program that is made of it is another one. */
 static bool key_of_text(const clef__join *join, uint8_t key[32]) {
-    char *options = clef__asprintf("joined 1 %s", join->options);
+    char *options = clef__asprintf("joined %s", join->options);
     if (options) clef__cache_key(&join->device->info, join->text, options, key);
     clef__free(options);
     return options != NULL;

@@ -260,7 +260,8 @@ Test(autodiff, an_old_error_neither_hides_a_new_one_nor_makes_one) {
     refused(clef_error_status(ctx), "reshape");
 }
 
-Test(two_devices, a_gradient_lies_with_its_leaf) {
+/* In a process of its own: pocl asks once what devices there are. */
+TestAlone(two_devices, a_gradient_lies_with_its_leaf) {
     setenv("POCL_DEVICES", "pthread basic", 1);
     ctx = clef_open(&(clef_options){.device = "0,1"});
     if (!ctx) cr_skip_test("no two devices here: %s", clef_error(NULL));

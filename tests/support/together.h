@@ -116,7 +116,9 @@ static void run_one_together(const together *t) {
         end_together(t);
         break;
     case LEFT_SKIPPED:
-        if (is_begun) end_together(t);
+        if (!is_begun) break;
+        is_begun = false;
+        end_together(t);
     }
 }
 
@@ -150,11 +152,14 @@ static void restore_variables(char *const *saved) {
 static void run_together(void) {
     const char *only = getenv("CLEF_TEST_CASE");
     char **saved = save_variables();
+    int cases = 0;
     for (const together *t = all_together; t; t = t->next) {
         if (!t->name || (only && *only && !strstr(t->name, only))) continue;
         run_one_together(t);
         restore_variables(saved);
+        cases++;
     }
+    cr_assert(cases > 0, "no test has this in its name: %s", only ? only : "");
     for (char **v = saved; *v; v++) free(*v);
     free(saved);
 }

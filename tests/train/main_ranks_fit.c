@@ -461,7 +461,8 @@ static int64_t count_lines(const char *name) {
     return n;
 }
 
-/* A run that ends early on `from` ranks and goes on with each number of ranks, or with as many and with 4, is the one that did not. */
+/* A run that ends early on `from` ranks and goes on with each number of ranks is the one that did not.  Brief: with as many, and with 4, or 1 where
+   states are cut. */
 static void resume_with(const plan *part, const plan *whole, int from, const char *what) {
     static run one, two, first, then;
     static bool begun;
@@ -471,7 +472,8 @@ static void resume_with(const plan *part, const plan *whole, int from, const cha
     clear_folder();
     on_ranks(whole, 1, &one);
     on_ranks(whole, from, &two);
-    for (int n = some ? from : 1; n <= 4; n += some && from < 4 ? 4 - from : 1) {
+    for (int n = 1; n <= 4; n++) {
+        if (some && n != from && n != (part->zero ? 1 : 4)) continue;
         clear_folder();
         alike(what, on_ranks(part, from, &first), from);
         alike(what, on_ranks(&rest, n, &then), n);

@@ -77,7 +77,7 @@ static void *compile_all(void *user) {
 
 static const double SPARE = 20e-3; /* seconds */
 
-/* Where another thread compiles all: is the first one compiled soon, as where the driver has it? */
+/* Where another thread compiles all: is the first one compiled soon, as where the driver has it?  Never if it is known to be new. */
 static bool comes_soon(compiling *c) {
     struct timespec until;
     if (c->joined && c->joined->noted && !c->joined->known) return false;
@@ -168,10 +168,15 @@ static void tell_arguments(clef__help *help, const clef__launch *launch, unsigne
     }
 }
 
-/* The program that its code is joined to: as which part, and the program's number; NULL: none. */
+/* Of the device that gets help? */
+static bool is_told(const compiling *c, const clef__join *join) {
+    return join->device == clef__device_at(c->ctx, c->launch[0]->device);
+}
+
+/* The program that its code is joined to: as which part, and the program's number among those that are told; NULL: none. */
 static const clef__join *join_of(const compiling *c, const clef__launch *launch, int *part, int *number) {
     *number = 0;
-    for (const clef__join *join = c->joined; join; ++*number, join = join->next)
+    for (const clef__join *join = c->joined; join; *number += is_told(c, join), join = join->next)
         for (*part = 0; *part < join->n; ++*part)
             if (join->part[*part] == launch->code) return join;
     return NULL;
@@ -187,7 +192,7 @@ static void tell_kernel(telling *t, const clef__launch *launch, int program, con
 }
 
 /* A driver may compile a kernel for the size of its work-group. */
-static bool is_told(const telling *t, const clef__launch *launch) {
+static bool is_kernel_told(const telling *t, const clef__launch *launch) {
     for (int i = 0; i < t->n_told; i++)
         if (t->told[i]->code == launch->code && strcmp(t->told[i]->name, launch->name) == 0 &&
             memcmp(t->told[i]->local, launch->local, sizeof launch->local) == 0)
@@ -203,7 +208,8 @@ static bool is_told_of(const compiling *c, const clef__launch *launch) {
 
 static void tell_programs(const telling *t) {
     int part, number;
-    for (const clef__join *join = t->c->joined; join; join = join->next) clef__help_join(t->help, join);
+    for (const clef__join *join = t->c->joined; join; join = join->next)
+        if (is_told(t->c, join)) clef__help_join(t->help, join);
     for (int i = 0; i < t->c->n; i++) {
         const clef__launch *launch = t->c->launch[i];
         bool alone = is_told_of(t->c, launch) && !join_of(t->c, launch, &part, &number);
@@ -224,7 +230,7 @@ static void tell_launch(telling *t, const clef__launch *launch) {
 static void tell_launches(telling *t, const clef__plan *plan) {
     for (int l = 0; l < plan->n_launches; l++) {
         const clef__launch *launch = &plan->launch[l];
-        if (launch->code && is_told_of(t->c, launch) && !is_told(t, launch)) tell_launch(t, launch);
+        if (launch->code && is_told_of(t->c, launch) && !is_kernel_told(t, launch)) tell_launch(t, launch);
     }
 }
 
