@@ -24,14 +24,15 @@ bool clef__try_kernel(clef__device *device, const char *name, const char *option
     char file[64], all[256];
     snprintf(file, sizeof file, "%s.cl", name);
     snprintf(all, sizeof all, "%s %s", device->options, options);
-    const char *source[] = {clef__embedded("common.h"), clef__embedded(file)};
+    char *source = clef__asprintf("%s%s", clef__embedded("common.h"), clef__embedded(file));
     cl_int code = CL_SUCCESS;
-    cl_program program = clCreateProgramWithSource(device->context, 2, source, NULL, &code);
+    cl_program program = source ? clCreateProgramWithSource(device->context, 1, (const char **)&source, NULL, &code) : NULL;
     bool built = program && clBuildProgram(program, 1, &device->id, all, NULL, NULL) == CL_SUCCESS;
     cl_kernel kernel = built ? clCreateKernel(program, name, &code) : NULL;
     bool done = kernel && run(device, kernel, items, m, n);
     if (kernel) clReleaseKernel(kernel);
     if (program) clReleaseProgram(program);
+    clef__free(source);
     return done;
 }
 
