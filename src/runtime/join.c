@@ -5,7 +5,8 @@
 
    A plan that differs a little from one of before shall find what it has in common with it.  So Clef's cache says of each code by which text
    it was compiled (CLEF__ENTRY_PART: the text's key, and the part's number in it) and has these texts (CLEF__ENTRY_JOINED: the options,
-   a zero byte, the text).  Codes that are known are taken from there; the others form new programs, and one that is new alone stays so.  Without a cache, files stay alone. */
+   a zero byte, the text).  Codes that are known are taken from there; the others form new programs, and one that is new alone stays so.
+   Without a cache, files stay alone. */
 #include "runtime/names.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/text.h"
