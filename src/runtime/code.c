@@ -11,13 +11,6 @@
 
 /* ---- the files of cl/, which the build put into the library ---- */
 
-struct clef__embedded_file {
-    const char *name;
-    const char *text, *digest;
-};
-extern const struct clef__embedded_file clef__embedded_files[];
-extern const int clef__embedded_count;
-
 const char *(*clef__embedded_hook)(const char *file, const char *text);
 
 static const struct clef__embedded_file *embedded(const char *file) {

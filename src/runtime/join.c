@@ -71,18 +71,11 @@ enum { PART_BYTES = 34, PART_NUMBER = 32, PART_EDITION = 33, EDITION = 1, ALONE 
 /* Who asks for it builds it. */
 static void leave_alone(const news *all, int which) { clef__program_enter(all->device, all->key[which], NULL, 0); }
 
-static unsigned char *load(clef__device *device, const uint8_t key[32], clef__entry_kind kind, clef__entry *entry) {
-    unsigned char *bytes = clef__cache_load(device->ctx, key, entry);
-    if (bytes && entry->kind == kind) return bytes;
-    clef__free(bytes);
-    return NULL;
-}
-
 /* The options before the zero byte, and the text behind it. */
 static bool take_text(clef__join *join, const clef__entry *entry) {
     const char *both = (const char *)entry->payload;
     size_t options = strnlen(both, entry->size);
-    if (options == entry->size) return false;
+    if (entry->kind != CLEF__ENTRY_JOINED || options == entry->size) return false;
     join->options = clef__strdup(both);
     join->text = clef__asprintf("%.*s", (int)(entry->size - options - 1), both + options + 1);
     return join->options && join->text;
@@ -93,8 +86,8 @@ static clef__join *recall_text(news *all, const unsigned char *key) {
     for (clef__join *join = all->first; join; join = join->next)
         if (join->text && memcmp(join->text_key, key, 32) == 0) return join;
     clef__entry entry;
-    unsigned char *bytes = load(all->device, key, CLEF__ENTRY_JOINED, &entry);
-    clef__join found = {.known = true, .noted = true}, *join = bytes && take_text(&found, &entry) ? new_join(all, found) : NULL;
+    unsigned char *bytes = clef__cache_load(all->device->ctx, key, &entry);
+    clef__join found = {.known = true}, *join = bytes && take_text(&found, &entry) ? new_join(all, found) : NULL;
     if (join) memcpy(join->text_key, key, 32);
     else free_texts(&found);
     clef__free(bytes);
@@ -197,8 +190,7 @@ static char *group_of(const clef__code *code) {
 
 /* So many of them in one program. */
 static void join_some(news *all, const int *which, int n, const char *options) {
-    clef__join join = {
-        .device = all->device, .name = all->name, .noted = remembers(all->device), .options = n > 1 ? clef__strdup(options) : NULL};
+    clef__join join = {.device = all->device, .name = all->name, .options = n > 1 ? clef__strdup(options) : NULL};
     for (int i = 0; i < n; i++) add_part(&join, all, which[i], i);
     if (join.options) join_texts(&join);
     if (join.text && new_join(all, join)) return;
@@ -260,12 +252,14 @@ clef__join *clef__codes_join(clef__device *device, clef__code *const *code, int 
 
 /* ---- compiling ---- */
 
+bool clef__join_is_new(const clef__join *join) { return !join->known && remembers(join->device); }
+
 void clef__join_compile(const clef__join *join) {
     bool wrong = false;
     clef__program *program = clef__program_quietly(join->device, join->text, join->options, join->name, &wrong);
     for (int i = 0; i < join->n; i++)
         clef__code_have(join->part[i], clef__program_enter(join->device, join->key[i], program, join->number[i]));
-    if (program && !join->known && remembers(join->device)) keep(join);
+    if (program && clef__join_is_new(join)) keep(join);
     for (int i = 0; i < join->n && wrong; i++) keep_alone(join->device, join->key[i]);
     if (!program) clef__log_line(join->device->ctx, CLEF_LOG_DEBUG, "program: %d codes do not compile as one", join->n);
     clef__program_release(join->device, program);

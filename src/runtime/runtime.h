@@ -262,7 +262,7 @@ typedef struct clef__join {
     clef__device *device;
     const char *name;
     char *text, *options;
-    bool known, noted;    /* known: another process compiled it; noted: Clef would know */
+    bool known;           /* another process compiled it */
     uint8_t text_key[32]; /* in the cache, if it is known */
     int n;
     clef__code *part[CLEF__JOINED];
@@ -273,6 +273,8 @@ typedef struct clef__join {
    Codes of a file are joined where the driver keeps what it compiled and Clef's cache may note what was joined; elsewhere the list leaves
    them out, as it does with what is to be compiled alone.  Whoever else wants one of the list waits until it is compiled, so that has to follow. */
 clef__join *clef__codes_join(clef__device *device, clef__code *const *all, int n, const char *name);
+/* Does Clef's cache know of no process that compiled it?  False where there is none. */
+bool clef__join_is_new(const clef__join *join);
 /* What a part's kernel is called in the program. */
 void clef__part_kernel(int number, const char *kernel, char name[CLEF__JOINED_NAME]);
 /* Within so many seconds a driver finds a program of a text of so many bytes where it keeps such. */

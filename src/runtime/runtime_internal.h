@@ -285,6 +285,16 @@ typedef struct clef__codes {
     size_t idle;
 } clef__codes;
 void clef__codes_close(clef__device *device);
+int clef__code_uses(clef__code *code);
+const char *clef__code_asked(const clef__code *code);           /* its options without the driver's declarations */
+void clef__code_have(clef__code *code, clef__program *program); /* its program from now on; NULL: it has none */
+/* The files of cl/ as the build put them into the library (cmake/embed.cmake). */
+struct clef__embedded_file {
+    const char *name;
+    const char *text, *digest;
+};
+extern const struct clef__embedded_file clef__embedded_files[];
+extern const int clef__embedded_count;
 
 /* ---- the disk cache (cache.c) ---- */
 typedef enum clef__entry_kind {
@@ -317,10 +327,6 @@ void clef__cache_open(clef_context *ctx, const char *dir);
 void clef__cache_close(clef_context *ctx);
 /* Which parts of common.h (cl/uses.h) a program of this text, file and options needs; text and file may be NULL. */
 int clef__uses(const char *text, const char *file_text, const char *options);
-int clef__code_uses(clef__code *code);
-const char *clef__code_asked(const clef__code *code);           /* its options without the driver's declarations */
-void clef__code_have(clef__code *code, clef__program *program); /* its program from now on; NULL: it has none */
-
 void clef__cache_key(const clef_device_info *info, const char *source, const char *options, uint8_t key[32]);
 /* The whole entry's bytes (clef__free them), already checked; NULL if there is none. */
 unsigned char *clef__cache_load(clef_context *ctx, const uint8_t key[32], clef__entry *entry);

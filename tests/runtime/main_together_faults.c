@@ -103,9 +103,8 @@ static bool run(long n, bool again, bool lost) {
    what they do then is mostly the same, and the first call.  CLEF_TEST_WHOLE=1: each in all. */
 static long first_of_sweep(bool of_opencl, long *step) {
     static int sweeps;
-    const char *whole = getenv("CLEF_TEST_WHOLE");
     int number = of_opencl ? sweeps++ : 0;
-    *step = number == 0 || DENSE < 1 << 20 || (whole && *whole == '1') ? 1 : 3;
+    *step = number == 0 || DENSE < 1 << 20 || whole_form() ? 1 : 3;
     return *step == 1 ? 1 : 1 + (number + number / 3) % 3; /* there are three sorts, with a cache and without */
 }
 

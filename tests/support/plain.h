@@ -2,6 +2,7 @@
 #ifndef CLEF_TESTS_PLAIN_H
 #define CLEF_TESTS_PLAIN_H
 #include "clef.h"
+#include "support/whole.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,7 @@ static inline int without_context(void) {
 /* Under sanitizers cases take long, and all of them are tried without sanitizers: a share will do.  CLEF_TEST_WHOLE=1: all. */
 static inline bool some_cases_only(void) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    const char *whole = getenv("CLEF_TEST_WHOLE");
-    return !(whole && *whole == '1');
+    return !whole_form();
 #else
     return false;
 #endif

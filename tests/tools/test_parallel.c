@@ -1,5 +1,6 @@
 /* clef train --parallel: pipelines, cut layers and grids of both train what one device does, and leave weights and checkpoints of one device.
    ctest: cost=80 plain */
+#include "support/whole.h"
 #include "tools/tool_support.h"
 
 TestSuite(parallel, .init = enter_workplace, .fini = leave_workplace);
@@ -22,10 +23,7 @@ static const said *run(const char *what, const char *way, const char *more) {
 static const char mlp[] = "--data digits --model mlp --limit 176 --clip-norm 0.7 --schedule constant --batch 40 --seed 5";
 
 /* Each way of the first model, and of the other two the one or the other; CLEF_TEST_WHOLE=1: of all. */
-static bool is_taken(int model, int way) {
-    const char *whole = getenv("CLEF_TEST_WHOLE");
-    return model == 0 || model - 1 == way % 2 || (whole && *whole == '1');
-}
+static bool is_taken(int model, int way) { return model == 0 || model - 1 == way % 2 || whole_form(); }
 
 /* Clipping makes all numbers depend on all; 176 images are four batches, and a test batch that is not full. */
 Test(parallel, every_way_trains_what_one_device_does) {

@@ -256,10 +256,9 @@ static const plan usual = {.items = 97, .tests = 50, .batch = 16, .epochs = 4, .
 
 /* What is asked of each number of ranks is asked so of the first plan of its kind; the others get some.  CLEF_TEST_WHOLE=1: all get all. */
 static bool some_ranks_only(bool *begun) {
-    const char *whole = getenv("CLEF_TEST_WHOLE");
     bool first = !*begun;
     *begun = true;
-    return some_cases_only() || !(first || (whole && *whole == '1'));
+    return some_cases_only() || !(first || whole_form());
 }
 
 /* One rank, then 2 and 3 (and 4, where the last batch of one item leaves three without any), or only the most. */

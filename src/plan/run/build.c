@@ -80,7 +80,7 @@ static const double SPARE = 20e-3; /* seconds */
 /* Where another thread compiles all: is the first one compiled soon, as where the driver has it?  Never if it is known to be new. */
 static bool comes_soon(compiling *c) {
     struct timespec until;
-    if (c->joined && c->joined->noted && !c->joined->known) return false;
+    if (c->joined && clef__join_is_new(c->joined)) return false;
     long soon_enough = (long)(1e3 * (SPARE + clef__program_found(c->joined ? strlen(c->joined->text) : 0)));
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += soon_enough / 1000;
