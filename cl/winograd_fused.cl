@@ -16,6 +16,9 @@
    filters and a run of tiles, of which it transforms `height` at a time into scratch; its sums gather in [ξ][channel][filter].
    finish: dw = Gᵀ dU G of the sums of all runs, in their order.  Of a single run weight does so itself, while its sums are in a cache.
 
+   From one ξ to the next it is u_place, place and sum_place floats: an odd number of cache lines, or the stores of a tile to all its
+   places would go to few sets of a cache.
+
    Images lie with channels innermost.  Pixels beyond the border are zeros by a branch outside the loop over channels.
    Knobs: TILE: 2 or 4; MR, NV, W (lanes); KB, how many channels a row of a tile holds side by side; FAR: no cache holds the filters; IN: f32, f16 or bf16,
    storage of images; OUT: f32, f16 or bf16, of results.
@@ -95,7 +98,6 @@ KERNEL(filters, FILTERS_ARGS) {
     UNPACK(FILTERS_ARGS)
     int panel = (int)get_global_id(1), c = (int)get_global_id(0) * run, end = min(c + run, channels), here;
     if (panel * NR >= N) return;
-    long place = (long)((N + NR - 1) / NR) * channels * NR; /* from one ξ to the next */
     float turned[9 * W * W];
     PLAIN_LOOP
     for (; c < end; c += here) {
@@ -211,15 +213,15 @@ static void give(__global const float *m, long place, V bias, __global MEMORY(OU
 /* The sums of `here` tiles for the panels from `from` to `to`, [panel][ξ][tile][NR]: one ξ after the other, so that a ξ of the image
    stays near by while its filters pass.  Where they come from afar, each register tile asks for a quarter of what the next panel needs. */
 static void multiply_places(__global const float *v, long place, __global const float *u, __global float *m, long sums, int from, int to,
-                            int panels, int here, int channels, int height) {
+                            long u_place, int here, int channels, int height) {
     int size = channels * NR, quarter = channels / 2 * LINE;
     PLAIN_LOOP
     for (int xi = 0; xi < PLACES; xi++) {
         PLAIN_LOOP
         for (int panel = from; panel < to; panel++) {
             bool last = panel + 1 == to;
-            __global const float *b = u + (long)(xi * panels + panel) * size;
-            __global const float *next = u + (long)(last ? min(xi + 1, PLACES - 1) * panels + from : xi * panels + panel + 1) * size;
+            __global const float *b = u + xi * u_place + (long)panel * size;
+            __global const float *next = last ? u + min(xi + 1, PLACES - 1) * u_place + (long)from * size : b + size;
             __global float *sum = m + ((panel - from) * PLACES + xi) * sums;
             PLAIN_LOOP
             for (int t = 0, ahead = 0; t < here; t += MR, ahead = min(ahead + quarter, size - quarter))
@@ -233,9 +235,9 @@ KERNEL(conv, CONV_ARGS) {
     UNPACK(CONV_ARGS)
     int item = (int)get_global_id(0), panels = (filters + NR - 1) / NR;
     int panel_begin = (int)get_global_id(1) * own, panel_end = min(panel_begin + own, panels);
-    long run_stride = (long)height * KB, place = (channels + KB - 1) / KB * run_stride, sums = (long)height * NR;
+    long run_stride = (long)height * KB;
     __global float *v = scratch_base + scratch_offset +
-                        ((long)get_global_id(1) * get_global_size(0) + item) * PLACES * (place + together * sums);
+                        ((long)get_global_id(1) * get_global_size(0) + item) * PLACES * (place + together * sum_place);
     __global float *m = v + PLACES * place;
     int stop = min((item + 1) * per_item, blocks);
     PLAIN_LOOP
@@ -257,17 +259,17 @@ KERNEL(conv, CONV_ARGS) {
         PLAIN_LOOP
         for (int from = panel_begin; from < panel_end; from += together) {
             int to = min(from + together, panel_end);
-            multiply_places(v, place, u_base + u_offset, m, sums, from, to, panels, here, channels, height);
+            multiply_places(v, place, u_base + u_offset, m, sum_place, from, to, u_place, here, channels, height);
             PLAIN_LOOP
             for (int n = from * NR; n < min(to * NR, filters); n += W) {
                 V b = BIAS(W, bias_offset + n);
-                __global const float *sum = m + (n / NR - from) * PLACES * sums + n % NR;
+                __global const float *sum = m + (n / NR - from) * PLACES * sum_place + n % NR;
                 PLAIN_LOOP
                 for (int t = 0; t < here; t++) {
                     int oy = (first + t) / across % down * TILE, ox = (first + t) % across * TILE;
                     long sh = (long)width_out * filters;
                     long at = ((long)((first + t) / across / down) * height_out + oy) * sh + (long)ox * filters + n;
-                    give(sum + t * NR, sums, b, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
+                    give(sum + t * NR, sum_place, b, y_base + y_offset + at, extra + extra_offset + at, sh, filters,
                          height_out - oy, width_out - ox, scale, ops);
                 }
             }
@@ -314,14 +316,14 @@ static void accumulate(__global const float *a, __global const float *b, __globa
 }
 
 /* dw of one channel and W filters, from the sums of `runs` runs, `apart` floats from each other. */
-static void finish_filters(__global const float *sums, int runs, long apart, __global MEMORY(OUT) *w, long tap) {
-#define TOTAL(i, j) V u##i##j = LOAD(f32, W, sums, (SIDE * i + j) * KB * KB);
+static void finish_filters(__global const float *sums, long place, int runs, long apart, __global MEMORY(OUT) *w, long tap) {
+#define TOTAL(i, j) V u##i##j = LOAD(f32, W, sums, (SIDE * i + j) * place);
 #define TOTALS(i) LINE_OF(TOTAL, i)
     SIDES(TOTALS)
     PLAIN_LOOP
     for (int run = 1; run < runs; run++) {
         sums += apart;
-#define NEXT(i, j) u##i##j += LOAD(f32, W, sums, (SIDE * i + j) * KB * KB);
+#define NEXT(i, j) u##i##j += LOAD(f32, W, sums, (SIDE * i + j) * place);
 #define NEXTS(i) LINE_OF(NEXT, i)
         SIDES(NEXTS)
     }
@@ -343,13 +345,13 @@ KERNEL(weight, WEIGHT_ARGS) {
     UNPACK(WEIGHT_ARGS)
     int item = (int)get_global_id(0), stop = min((item + 1) * per_item, units);
     int blocks_c = (channels + KB - 1) / KB, blocks_n = (filters + KB - 1) / KB;
-    long place = (long)height * KB, x_row = (long)width_in * channels, y_row = (long)width_out * filters;
+    long x_row = (long)width_in * channels, y_row = (long)width_out * filters;
     __global float *v = scratch_base + scratch_offset + item * 2 * PLACES * place, *d = v + PLACES * place;
     PLAIN_LOOP
     for (int unit = item * per_item; unit < stop; unit++) {
         int c = unit % blocks_c * KB, n = unit / blocks_c % blocks_n * KB, begin = unit / blocks_c / blocks_n * per_run;
         int c_here = min(KB, channels - c), n_here = min(KB, filters - n), panels = (n_here + NR - 1) / NR;
-        __global float *sums = sums_base + sums_offset + (long)(whole ? item : unit) * PLACES * KB * KB;
+        __global float *sums = sums_base + sums_offset + (long)(whole ? item : unit) * PLACES * sum_place;
         PLAIN_LOOP
         for (int block = begin; block < min(begin + per_run, blocks); block++) {
             int first = block * height, here = min(height, tiles - first);
@@ -377,7 +379,7 @@ KERNEL(weight, WEIGHT_ARGS) {
                 for (int j = 0; j < panels * NR; j += NR) {
                     PLAIN_LOOP
                     for (int i = 0; i < c_here; i += MR)
-                        accumulate(v + xi * place + i, d + xi * place + j, sums + (xi * KB + i) * KB + j, here, block > begin);
+                        accumulate(v + xi * place + i, d + xi * place + j, sums + xi * sum_place + i * KB + j, here, block > begin);
                 }
             }
         }
@@ -385,7 +387,7 @@ KERNEL(weight, WEIGHT_ARGS) {
         PLAIN_LOOP
         for (int i = 0; whole && i < c_here; i++) {
             PLAIN_LOOP
-            for (int j = 0; j < n_here; j += W) finish_filters(sums + i * KB + j, 1, 0, w + (long)i * filters + j, (long)channels * filters);
+            for (int j = 0; j < n_here; j += W) finish_filters(sums + i * KB + j, sum_place, 1, 0, w + (long)i * filters + j, (long)channels * filters);
         }
     }
 }
@@ -395,7 +397,7 @@ KERNEL(finish, WINOGRAD_FUSED_FINISH_ARGS) {
     UNPACK(WINOGRAD_FUSED_FINISH_ARGS)
     int c = (int)get_global_id(1), n = (int)get_global_id(0) * W, blocks_c = (channels + KB - 1) / KB, blocks_n = (filters + KB - 1) / KB;
     if (c >= channels || n >= filters) return;
-    long size = PLACES * KB * KB;
+    long size = PLACES * sum_place;
     __global const float *sums = sums_base + sums_offset + (n / KB * blocks_c + c / KB) * size + c % KB * KB + n % KB;
-    finish_filters(sums, runs, blocks_c * blocks_n * size, w_base + w_offset + (long)c * filters + n, (long)channels * filters);
+    finish_filters(sums, sum_place, runs, blocks_c * blocks_n * size, w_base + w_offset + (long)c * filters + n, (long)channels * filters);
 }

@@ -161,7 +161,7 @@ static void lower_gradients(const clef__lowering *lw) {
     clef__operand g = gradient_input(lw, 0), sums = gradient_input(lw, 1), dots = gradient_input(lw, 2);
     clef__operand dk = of_keys ? output_like(lw, 1, &in.k) : g, dv = of_keys ? output_like(lw, 2, &in.v) : g, parts = g;
     int64_t lanes = 2 * width_of(lw), work = clef__times(clef__times(s.h / s.hk * s.tq, s.tk), 5 * (s.d + s.dv) / 16);
-    int64_t pieces = gradient_pieces(lw, &s, work), columns = clef__ceil_div(s.d, lanes) * lanes;
+    int64_t pieces = gradient_pieces(lw, &s, work), columns = clef__round_up(s.d, lanes);
     if (of_queries)
         parts = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(s.b * s.h, pieces, s.tq + clef__lower_profile(lw)->tile_m, columns));
     begin_tiles(lw, &in, "attention_gradients");

@@ -28,8 +28,9 @@ enum {
 };
 
 /* Fractions of the peak, the first one while filters leave the image room in a first-level cache; vectors that would take as long
-   as the ends of a tile, for each result and for each row of taps; and as one that is copied. */
-static const double EFFICIENCY = 0.56, FULL_CACHE = 0.5, WEIGHT_EFFICIENCY = 0.7, TILE_STEPS = 2.4, ROW_STEPS = 56, LINE_STEPS = 1;
+   as the ends of a tile, for each result and for each row of taps; as one that is copied; and as the ends of a line of these. */
+static const double EFFICIENCY = 0.56, FULL_CACHE = 0.5, WEIGHT_EFFICIENCY = 0.7, TILE_STEPS = 2.4, ROW_STEPS = 56, LINE_STEPS = 1,
+                    LINE_ENDS = 100;
 
 /* One of the three convolutions as its kernel sees it: y of n results per pixel from x of c channels. */
 typedef struct view {
@@ -148,15 +149,13 @@ static int64_t free_grain(const clef__lowering *lw, int64_t rows, int64_t steps,
     return 1;
 }
 
-/* A line for a row of x with zeros around. */
-static int64_t line_of(const view *v, const clef__image *x) {
-    return clef__larger((v->before[1] + x->w) * v->c, (v->out[1] - 1) * v->stride[1] * v->c + run_of(v));
+/* A line for a row of x, `width` pixels, with zeros around. */
+static int64_t line_of(const view *v, int64_t width) {
+    return clef__larger((v->before[1] + width) * v->c, (v->out[1] - 1) * v->stride[1] * v->c + run_of(v));
 }
 
 /* Does a row of x have to be copied before its taps can be read as they lie? */
-static bool is_staged(const view *v, const clef__image *x) {
-    return x->data.dtype != CLEF_F32 || v->before[1] > 0 || line_of(v, x) > x->w * x->c;
-}
+static bool is_staged(const view *v, const clef__image *x) { return x->data.dtype != CLEF_F32 || line_of(v, x->w) > x->w * x->c; }
 
 /* A tile of the gradient by the filters: rows of taps, taps of a row, and vectors of dy. */
 typedef struct tile {
@@ -219,7 +218,7 @@ static geometry_args geometry_of(const view *v, const clef__image *x) {
     /* clang-format off */
     return (geometry_args){
         .height = x->h, .width = x->w, .out = CLEF__TWO(v->out), .stride_h = v->stride[0], .dilation_h = v->dilation[0],
-        .before = CLEF__TWO(v->before), .line = line_of(v, x),
+        .before = CLEF__TWO(v->before), .line = line_of(v, x->w),
     };
     /* clang-format on */
 }
@@ -232,7 +231,7 @@ static void convolve(const clef__lowering *lw, const view *v, clef__operand w) {
     int64_t depth = depth_of(lw, v, &x), rows = x.n * v->out[0], per_item,
             items = free_grain(lw, rows / depth, depth * v->out[1] * v->kernel[0] * run_of(v) * vectors_of(lw, v), &per_item);
     per_item *= depth;
-    if (is_staged(v, &x)) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, &x)));
+    if (is_staged(v, &x)) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, v->kernel[0], line_of(v, x.w)));
     begin_direct(lw, "convolve", v, &x);
     /* clang-format off */
     convolve_args args = {
@@ -267,9 +266,9 @@ static void direct_weight(const clef__lowering *lw) {
     int64_t items = direct_grain(lw, rows, v.out[1] * taps * vectors_of(lw, &v), &per_item);
     tile t = choose_tile(lw, &v, &x);
     int64_t copies = t.copied ? v.kernel[0] : 0, span = clef__equal_part(v.out[1], clef__smaller(BLOCK_FLOATS / width, v.out[1]));
-    int64_t block = BLOCK_FLOATS / (v.out[1] * width + copies * line_of(&v, &x));
+    int64_t block = BLOCK_FLOATS / (v.out[1] * width + copies * line_of(&v, x.w));
     block = clef__smaller(clef__larger(block, 1), per_item);
-    if (t.copied) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, block * copies, line_of(&v, &x)));
+    if (t.copied) lines = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, block * copies, line_of(&v, x.w)));
     clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, taps, width));
     begin_direct(lw, "gradient", &v, &x);
     /* clang-format off */
@@ -300,8 +299,10 @@ static double seconds_of(const clef__lowering *lw, const view *v, double vectors
 static double convolve_seconds(const clef__lowering *lw, const view *v, clef_shape x, double bytes) {
     double vectors = (double)vectors_of(lw, v), height = (double)height_of(lw, v);
     double rows = (double)(x.dim[0] * v->out[0]), tiles = ceil((double)v->out[1] / height);
-    double taps = (double)(v->kernel[0] * run_of(v)), line = (double)(v->kernel[0] * x.dim[3] * v->c);
-    double steps = rows * (tiles * height * vectors * (taps + TILE_STEPS) + line / clef__lower_profile(lw)->vector * LINE_STEPS);
+    double taps = (double)(v->kernel[0] * run_of(v));
+    double line = (double)(x.dim[3] * v->c) / clef__lower_profile(lw)->vector * LINE_STEPS;
+    if (line_of(v, x.dim[3]) > x.dim[3] * v->c) line += LINE_ENDS;
+    double steps = rows * (tiles * height * vectors * (taps + TILE_STEPS) + (double)v->kernel[0] * line);
     double full = passes_of(lw, v) > 1 ? 0 : (double)floats_of(lw, v) / FILTER_FLOATS; /* a pass uses them for more pixels */
     return seconds_of(lw, v, steps, EFFICIENCY + (FULL_CACHE - EFFICIENCY) * full, bytes, rows);
 }

@@ -61,7 +61,7 @@ static void emit(const clef__lowering *lw, const clef__gemm *g, const shape *s, 
     int64_t items = clef__larger(clef__smaller(clef__ceil_div(units, batch), s->m * s->n * s->k / LEAST_WORK), 1);
     if (!clef__lower_pays(lw, (double)(batch * s->m * s->n) * (double)s->k)) items = 1;
     int lanes = clef_dtype_size(type) == 8 && profile->vector > 4 ? profile->vector / 2 : profile->vector;
-    int64_t each = clef__ceil_div(clef__ceil_div(s->m, items), RUNS) * RUNS;
+    int64_t each = clef__round_up(clef__ceil_div(s->m, items), RUNS);
     bool alike = (s->bk == 1 || s->k == 1) && s->b.dtype == type;
     items = clef__ceil_div(s->m, each);
     clef__operand columns = s->b;

@@ -30,7 +30,7 @@ static tile tile_of(const clef__lowering *lw, int64_t channels, int64_t out_w) {
     const clef__conv *a = clef__lower_node(lw)->attributes;
     int64_t taps = a->kernel[0] * a->kernel[1] * channels;
     tile t = {.lanes = profile->vector, .vectors = clef__smaller(clef__ceil_div(taps, profile->vector), profile->tile_vectors)};
-    t.columns = clef__ceil_div(taps, t.lanes * t.vectors) * t.lanes * t.vectors;
+    t.columns = clef__round_up(taps, t.lanes * t.vectors);
     int64_t limit = clef__smaller(profile->tile_m * profile->tile_vectors / t.vectors, out_w);
     t.height = clef__equal_part(out_w, limit);
     return t;
@@ -54,12 +54,12 @@ static void fold_rows_data(const clef__lowering *lw) {
     clef__image dy = clef__image_in(lw, 0), dx = clef__image_of(clef__lower_out(lw, clef__channels_last));
     tile t = tile_of(lw, dx.c, dy.w);
     int64_t step = a->stride[1] * dx.c, run = a->kernel[1] * dx.c;
-    int64_t line = clef__larger((dy.w - 1) * step + clef__ceil_div(run, t.lanes) * t.lanes, (a->before[1] + dx.w) * dx.c);
+    int64_t line = clef__larger((dy.w - 1) * step + clef__round_up(run, t.lanes), (a->before[1] + dx.w) * dx.c);
     bool pays = clef__lower_pays(lw, 2.0 * (double)(dy.n * dy.h * dy.w) * (double)(dy.c * t.columns / t.lanes));
     int64_t items = pays ? clef__lower_items(lw, dx.n * dx.h, 1) : 1;
     int64_t band = clef__larger(clef__ceil_div(dx.h, clef__ceil_div(items, dx.n)), BAND_KERNELS * a->kernel[0]);
     int64_t bands = clef__ceil_div(dx.h, band), parts = dx.n * bands, per_item = clef__ceil_div(parts, items);
-    line = clef__ceil_div(line, t.lanes) * t.lanes;
+    line = clef__round_up(line, t.lanes);
     items = clef__ceil_div(parts, per_item);
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, dy.c * t.columns + a->kernel[0] * line));
     static const char *const name[] = {"W", "KH", "KW", "CHANNELS", "STRIDE", "FILTERS", "MR", "NV"};

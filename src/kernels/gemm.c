@@ -113,8 +113,8 @@ static void choose_tile(const clef__lowering *lw, const clef__gemm *g, clef_dtyp
     const clef__profile *profile = clef__lower_profile(lw);
     t->width = clef__gemm_lanes(lw, type);
     t->vectors = (int)tuned(t, CLEF__GEMM_VECTORS, profile->tile_vectors);
-    int64_t narrow = clef__ceil_div(g->n, t->width) * t->width;
-    int64_t wide = clef__ceil_div(g->n, t->width * t->vectors) * t->width * t->vectors;
+    int64_t narrow = clef__round_up(g->n, t->width);
+    int64_t wide = clef__round_up(g->n, t->width * t->vectors);
     if (g->n <= t->width || (!t->knobs.value[CLEF__GEMM_VECTORS] && narrow * 5 <= wide * 4)) t->vectors = 1;
     t->rows = profile->tile_m;
     if (t->vectors == 1) t->rows = (int)clef__smaller(t->rows, ADDRESSES);
@@ -176,7 +176,7 @@ static void choose_splits(const clef__lowering *lw, clef__gemm *g, tiling *t) {
     int64_t blocks = gathers(lw, g, splits) && each >= pays ? clef__ceil_div(each, longest) : 1;
     int64_t blocks_in_all = splits * blocks, runs = g->k[0] * g->k[1];
     if (blocks_in_all > 1 && runs == 1) {
-        g->k[2] = clef__ceil_div(clef__ceil_div(t->k, blocks_in_all), 4) * 4;
+        g->k[2] = clef__round_up(clef__ceil_div(t->k, blocks_in_all), 4);
         g->a_k[1] = g->k[2] * g->a_k[2];
         g->k[1] = runs = clef__ceil_div(t->k, g->k[2]);
     }

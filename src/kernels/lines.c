@@ -47,7 +47,7 @@ static bool choose_order(const clef__lowering *lw, clef__gemm *g) {
 
 static int64_t columns_of(const clef__gemm *g, int lanes) {
     int64_t blocks = clef__ceil_div(g->n * g->m[2], CACHED_SUMS);
-    return clef__ceil_div(clef__ceil_div(g->n, blocks), lanes) * lanes;
+    return clef__round_up(clef__ceil_div(g->n, blocks), lanes);
 }
 
 static int64_t splits_of(const clef__lowering *lw, const clef__gemm *g, int64_t blocks) {

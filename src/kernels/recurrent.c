@@ -99,7 +99,7 @@ static division divide_units(const clef__lowering *lw) {
     if (!clef__lower_pays(lw, (double)(d.batch * d.hidden * d.gates) * (double)d.depth)) wanted = 1;
     d.panels_per_item = clef__ceil_div(d.all_panels, clef__smaller(wanted, d.all_panels));
     int64_t across = clef__ceil_div(d.all_panels, d.panels_per_item), down = clef__larger(wanted / across, 1);
-    d.rows_per_item = clef__smaller(clef__ceil_div(clef__ceil_div(d.batch, down), d.rows) * d.rows, d.batch);
+    d.rows_per_item = clef__smaller(clef__round_up(clef__ceil_div(d.batch, down), d.rows), d.batch);
     even_rows(&d);
     return d;
 }

@@ -225,7 +225,7 @@ void clef__lower_reduction(const clef__lowering *lw, const clef__reduction_spec 
 static int64_t place_strip(const clef__lowering *lw, clef__axes axes, int lanes) {
     if (!clef__lower_profile(lw)->wide_items) return lanes;
     int64_t parts = clef__ceil_div(clef__lower_items(lw, axes.outer * axes.n * axes.inner, 4096), axes.outer);
-    int64_t strip = clef__ceil_div(clef__ceil_div(axes.inner, parts), PLACE_STRIP) * PLACE_STRIP;
+    int64_t strip = clef__round_up(clef__ceil_div(axes.inner, parts), PLACE_STRIP);
     return clef__smaller(strip, CLEF__STRIP);
 }
 

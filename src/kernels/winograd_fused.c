@@ -21,12 +21,12 @@ enum {
     TILE_ROWS = 2, /* register tiles of a block: filters come from memory once for all of them */
     FAR = 8, /* transformed filters that take more than so many times the cache of a compute unit come by as rarely as can be */
     FILTER_FLOATS = 4096, /* a work-item's share of that transformation */
-    SUM_TILES = 48        /* tiles of a block of the gradient by the filters */
+    SUM_TILES = 24        /* most tiles of a block of the gradient by the filters; even */
 };
 
 /* Fractions of the peak, by the filters with small tiles and large ones; how many times as long as one of a product an addition of
    the transformations takes; and a byte of filters that is gathered, or goes to one of many places, as one that lies behind another. */
-static const double EFFICIENCY = 0.65, WEIGHT_EFFICIENCY = 0.4, LARGE_WEIGHT_EFFICIENCY = 0.8, TRANSFORMS = 4, GATHERED = 6,
+static const double EFFICIENCY = 0.65, WEIGHT_EFFICIENCY = 0.5, LARGE_WEIGHT_EFFICIENCY = 0.65, TRANSFORMS = 4, GATHERED = 1,
                     SCATTERED = 2;
 
 static int64_t lanes_of(const clef__lowering *lw) { return clef__lower_profile(lw)->vector; }
@@ -35,6 +35,12 @@ static int64_t panel_of(const clef__lowering *lw) { return lanes_of(lw) * clef__
 /* ---- where it applies ---- */
 
 static int64_t places_of(int64_t tile) { return (int64_t)clef__count_winograd(tile).places; }
+/* How far one place lies from the next, so many floats or a few more.  A tile goes to all places at once: were they an even number of
+   lines apart, few sets of a cache would take them all. */
+static int64_t apart(int64_t floats) {
+    enum { LINE = 16 }; /* floats of a cache line */
+    return (clef__ceil_div(floats, LINE) | 1) * LINE;
+}
 static int64_t tiles_of(int64_t tile, int64_t n, int64_t h, int64_t w) {
     return n * clef__ceil_div(h, tile) * clef__ceil_div(w, tile);
 }
@@ -73,13 +79,13 @@ static clef__operand transform_filters(const clef__lowering *lw, int64_t tile, c
     int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(lw)),
             run = clef__larger(FILTER_FLOATS / (places_of(tile) * panel_of(lw)),
                                lanes_of(lw)); /* as many channels as it turns at a time */
-    clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(places_of(tile), panels, c, panel_of(lw)));
+    clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(places_of(tile), apart(panels * c * panel_of(lw))));
     begin_winograd(lw, "filters", tile, clef__lower_profile(lw)->tile_m, w.dtype, CLEF_F32);
     clef__launch_prepacks(lw);
     /* clang-format off */
     filters_args args = {
         .w = w, .u = u, .N = n, .channels = c,
-        .sn = w.stride[0], .sc = w.stride[1], .sy = w.stride[2], .sx = w.stride[3], .run = run,
+        .sn = w.stride[0], .sc = w.stride[1], .sy = w.stride[2], .sx = w.stride[3], .run = run, .place = u.stride[0],
     };
     /* clang-format on */
     pass_filters(lw, &args);
@@ -126,7 +132,7 @@ static blocking blocking_of_filters(const clef__lowering *lw, int64_t tiles, int
     int64_t most = clef__cached_bytes(lw) / (int64_t)sizeof(float) / channels / rows * rows;
     int64_t height =
         clef__equal_part(tiles, clef__larger(clef__smaller(most, clef__ceil_div(tiles, clef__ceil_div(units, panels))), 1));
-    blocking b = {.height = clef__ceil_div(height, rows) * rows, .far = true};
+    blocking b = {.height = clef__round_up(height, rows), .far = true};
     b.blocks = clef__ceil_div(tiles, b.height);
     b.per_item = clef__ceil_div(b.blocks, units);
     b.own = b.together = clef__ceil_div(panels, clef__ceil_div(units, clef__ceil_div(b.blocks, b.per_item)));
@@ -145,15 +151,17 @@ static void convolve(const clef__lowering *lw, int64_t tile, const clef__image *
     clef__operand u = transform_filters(lw, tile, w);
     blocking b = choose_blocking(lw, tile, tiles_of(tile, y->n, y->h, y->w), x->c, y->c);
     int64_t items = clef__ceil_div(b.blocks, b.per_item), beside = clef__ceil_div(clef__ceil_div(y->c, panel_of(lw)), b.own);
-    int64_t floats = places_of(tile) * b.height * (clef__ceil_div(x->c, RUN) * RUN + b.together * panel_of(lw));
+    int64_t place = apart(clef__round_up(x->c, RUN) * b.height), sum_place = apart(b.height * panel_of(lw));
     clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y->data);
-    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items * beside, floats));
+    clef__operand scratch =
+        clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items * beside, places_of(tile) * (place + b.together * sum_place)));
     begin_winograd(lw, "conv", tile, clef__lower_profile(lw)->tile_m, x->data.dtype, y->data.dtype);
     if (b.far) clef__launch_define(lw, "FAR", "1");
     /* clang-format off */
     conv_args args = {
         .x = x->data, .u = u, .y = y->data, .scratch = scratch, .geometry = geometry_of(tile, x, y, before),
-        .height = b.height, .blocks = b.blocks, .per_item = b.per_item, .own = b.own, .together = b.together, .epilogue = epilogue,
+        .height = b.height, .blocks = b.blocks, .per_item = b.per_item, .own = b.own, .together = b.together,
+        .u_place = u.stride[0], .place = place, .sum_place = sum_place, .epilogue = epilogue,
     };
     /* clang-format on */
     pass_conv(lw, &args);
@@ -176,19 +184,27 @@ static void lower_data(const clef__lowering *lw, int64_t tile) {
     convolve(lw, tile, &dy, w, &dx, (int64_t[]){2 - a->before[0], 2 - a->before[1]});
 }
 
-/* How the gradient by the filters is partitioned: pairs of RUN channels and RUN filters, and for each of them runs of blocks of tiles, so
-   many that every unit has work.  Of a single run the kernel itself makes dw, if it is stored as dy is. */
+/* Channels of a register tile of that gradient: RUN is a whole number of them. */
+static int weight_rows(const clef__lowering *lw) { return clef__lower_profile(lw)->tile_m < 8 ? 4 : 8; }
+
+/* How the gradient by the filters is partitioned: pairs of RUN channels and RUN filters, and for each of them runs of blocks of `height`
+   tiles, so many that every unit has work, and blocks of one size.  Of a single run the kernel itself makes dw, if it is stored as dy
+   is. */
 typedef struct partition {
-    int64_t pairs, blocks, per_run, runs;
+    int64_t tiles, pairs, height, blocks, per_run, runs;
     bool whole;
 } partition;
 
 static partition partition_of(const clef__lowering *lw, int64_t tile) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape, dy = node->input[1]->shape;
-    partition p = {.pairs = clef__ceil_div(x.dim[1], RUN) * clef__ceil_div(dy.dim[1], RUN),
-                   .blocks = clef__ceil_div(tiles_of(tile, dy.dim[0], dy.dim[2], dy.dim[3]), SUM_TILES)};
-    p.per_run = clef__ceil_div(p.blocks, clef__smaller(clef__ceil_div(items_of(lw), p.pairs), p.blocks));
+    partition p = {.tiles = tiles_of(tile, dy.dim[0], dy.dim[2], dy.dim[3]),
+                   .pairs = clef__ceil_div(x.dim[1], RUN) * clef__ceil_div(dy.dim[1], RUN)};
+    int64_t runs = clef__smaller(clef__ceil_div(units_of(lw), p.pairs), clef__ceil_div(p.tiles, SUM_TILES));
+    int64_t tiles = clef__ceil_div(p.tiles, runs);
+    p.height = clef__round_up(clef__equal_part(tiles, SUM_TILES), 2);
+    p.per_run = clef__ceil_div(tiles, p.height);
+    p.blocks = clef__ceil_div(p.tiles, p.height);
     p.runs = clef__ceil_div(p.blocks, p.per_run);
     p.whole = p.runs == 1 && node->out->dtype == node->input[1]->dtype;
     return p;
@@ -201,39 +217,51 @@ static void lower_weight(const clef__lowering *lw, int64_t tile) {
     clef__operand dw = clef__lower_out(lw, clef__filters_last);
     partition p = partition_of(lw, tile);
     int64_t units = p.pairs * p.runs, per_item = clef__ceil_div(units, items_of(lw)), items = clef__ceil_div(units, per_item);
-    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(p.whole ? items : units, places_of(tile), RUN, RUN));
-    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 2 * places_of(tile), SUM_TILES, RUN));
-    begin_winograd(lw, "weight", tile, clef__lower_profile(lw)->tile_m < 8 ? 4 : 8, x.data.dtype, dy.data.dtype);
+    int64_t place = apart(p.height * RUN), sum_place = apart(RUN * RUN);
+    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(p.whole ? items : units, places_of(tile), sum_place));
+    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 2 * places_of(tile), place));
+    begin_winograd(lw, "weight", tile, weight_rows(lw), x.data.dtype, dy.data.dtype);
     /* clang-format off */
     weight_args args = {
         .x = x.data, .y = dy.data, .sums = sums, .w = dw, .scratch = scratch, .geometry = geometry_of(tile, &x, &dy, a->before),
-        .height = SUM_TILES, .blocks = p.blocks, .per_run = p.per_run, .whole = p.whole, .units = units, .per_item = per_item,
+        .height = p.height, .blocks = p.blocks, .per_run = p.per_run, .whole = p.whole, .units = units, .per_item = per_item,
+        .place = place, .sum_place = sum_place,
     };
     /* clang-format on */
     pass_weight(lw, &args);
     clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
     if (p.whole) return;
     begin_winograd(lw, "finish", tile, clef__lower_profile(lw)->tile_m, CLEF_F32, dw.dtype);
-    pass_finish(lw, &(finish_args){.sums = sums, .w = dw, .channels = x.c, .filters = dy.c, .runs = p.runs});
+    pass_finish(lw,
+                &(finish_args){.sums = sums, .w = dw, .channels = x.c, .filters = dy.c, .runs = p.runs, .sum_place = sum_place});
     clef__launch_end(lw, (size_t[]){(size_t)(dy.c / lanes_of(lw)), (size_t)x.c, 1}, (size_t[]){1, 1, 1});
 }
 
 /* ---- costs ---- */
 
+/* Units wait for the one that has most to do: work-items of `flops` each, as if every unit had as many. */
+static double rounds_of(const clef__lowering *lw, int64_t items, double flops) {
+    return (double)clef__round_up(items, units_of(lw)) * flops;
+}
+
 static double cost(const clef__lowering *lw, int64_t tile) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape y = node->out->shape;
-    double c = (double)node->input[0]->shape.dim[1], o = (double)y.dim[1], rows = clef__lower_profile(lw)->tile_m;
-    double panels = (double)(clef__ceil_div(y.dim[1], panel_of(lw)) * panel_of(lw));
-    double blocks = ceil((double)tiles_of(tile, y.dim[0], y.dim[2], y.dim[3]) / rows), tiles = blocks * rows;
+    int64_t channels = node->input[0]->shape.dim[1], panels = clef__ceil_div(y.dim[1], panel_of(lw));
+    blocking b = choose_blocking(lw, tile, tiles_of(tile, y.dim[0], y.dim[2], y.dim[3]), channels, y.dim[1]);
+    double c = (double)channels, o = (double)(b.own * panel_of(lw));
     clef__winograd_counts n = clef__count_winograd(tile);
-    clef__work work = {.flops = tiles * (2 * n.places * c * panels + (n.image * c + n.result * o) * TRANSFORMS),
+    double flops = (double)(b.per_item * b.height) * (2 * n.places * c * o + (n.image * c + n.result * o) * TRANSFORMS);
+    clef__work work = {.flops = rounds_of(lw, clef__ceil_div(b.blocks, b.per_item) * clef__ceil_div(panels, b.own), flops),
                        .efficiency = EFFICIENCY,
-                       .bytes = sizeof(float) * ((double)clef_shape_numel(node->input[0]->shape) + (double)clef_shape_numel(y)),
-                       .groups = blocks};
-    return clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * c * panels * (9 * GATHERED + n.places * SCATTERED)}) +
+                       .bytes = sizeof(float) * ((double)clef_shape_numel(node->input[0]->shape) + (double)clef_shape_numel(y))};
+    double filters = c * (double)(panels * panel_of(lw));
+    return clef__launch_seconds(lw, &(clef__work){.bytes = sizeof(float) * filters * (9 * GATHERED + n.places * SCATTERED)}) +
            clef__launch_seconds(lw, &work);
 }
+
+/* Channels or filters of a pair as a work-item counts them: whole register tiles of `step`. */
+static double counted(int64_t size, int64_t step) { return (double)clef__round_up(clef__smaller(size, RUN), step); }
 
 /* Every run of channels transforms what it meets anew. */
 static double weight_cost(const clef__lowering *lw, int64_t tile) {
@@ -241,12 +269,13 @@ static double weight_cost(const clef__lowering *lw, int64_t tile) {
     clef_shape x = node->input[0]->shape, dy = node->input[1]->shape;
     partition p = partition_of(lw, tile);
     clef__winograd_counts n = clef__count_winograd(tile);
-    double pairs = (double)p.pairs, blocks = (double)p.blocks;
-    double sums = sizeof(float) * pairs * RUN * RUN * ((p.whole ? 0 : (double)p.runs * n.places) + 9);
-    clef__work work = {.flops = blocks * SUM_TILES * pairs * (2 * n.places * RUN * RUN + (n.image + n.result) * RUN * TRANSFORMS),
-                       .efficiency = tile == 2 ? WEIGHT_EFFICIENCY : LARGE_WEIGHT_EFFICIENCY,
-                       .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)) + (p.whole ? sums : 0),
-                       .groups = pairs * blocks};
+    double c = counted(x.dim[1], weight_rows(lw)), o = counted(dy.dim[1], panel_of(lw));
+    double tiles = (double)clef__smaller(p.tiles, p.per_run * p.height);
+    double sums = sizeof(float) * (double)p.pairs * RUN * RUN * ((p.whole ? 0 : (double)p.runs * n.places) + 9);
+    clef__work work = {
+        .flops = rounds_of(lw, p.pairs * p.runs, tiles * (2 * n.places * c * o + (n.image * c + n.result * o) * TRANSFORMS)),
+        .efficiency = tile == 2 ? WEIGHT_EFFICIENCY : LARGE_WEIGHT_EFFICIENCY,
+        .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)) + (p.whole ? sums : 0)};
     return clef__launch_seconds(lw, &work) + (p.whole ? 0 : clef__launch_seconds(lw, &(clef__work){.bytes = sums}));
 }
 

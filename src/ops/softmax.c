@@ -45,7 +45,7 @@ static int64_t columns_of(const clef__lowering *lw, clef__axes axes) {
     int64_t block = too_long(axes) ? CLEF__STRIP : clef__smaller(CACHED / axes.n, CLEF__STRIP);
     int64_t units = clef__larger(clef__lower_device(lw)->compute_units, 1);
     int64_t fair = clef__ceil_div(axes.inner, clef__ceil_div(units, axes.outer));
-    return clef__ceil_div(clef__smaller(block, fair), NARROWEST) * NARROWEST;
+    return clef__round_up(clef__smaller(block, fair), NARROWEST);
 }
 
 /* Rows, or blocks of columns. */

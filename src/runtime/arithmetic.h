@@ -7,6 +7,7 @@
 static inline int64_t clef__smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t clef__larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t clef__ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); } /* b > 0 */
+static inline int64_t clef__round_up(int64_t n, int64_t step) { return clef__ceil_div(n, step) * step; }
 
 /* n in parts of at most `most`, as equal as can be: so many each. */
 static inline int64_t clef__equal_part(int64_t n, int64_t most) { return clef__ceil_div(n, clef__ceil_div(n, most)); }

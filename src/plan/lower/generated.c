@@ -19,7 +19,7 @@ static partition partition_rows(const clef__lowering *lw, int64_t rows, int64_t 
         int64_t wanted = pays ? clef__lower_items(lw, rows * columns, 4096) : 1;
         int64_t in_row = clef__ceil_div(wanted, rows);
         c.block = clef__ceil_div(columns, in_row);
-        c.block = clef__ceil_div(c.block, profile->vector) * profile->vector;
+        c.block = clef__round_up(c.block, profile->vector);
         int64_t total = rows * clef__ceil_div(columns, c.block);
         c.per_item = clef__ceil_div(total, wanted);
     }
@@ -187,7 +187,7 @@ void clef__lower_bundle(clef__recorder *rec, const int *launch, int n, int count
     launch_partition(lw, &c);
     int64_t position = c.blocks * c.block;
     for (int i = 0; i < count; i++) {
-        position -= i < n ? clef__ceil_div(columns[i], c.block) * c.block : 0;
+        position -= i < n ? clef__round_up(columns[i], c.block) : 0;
         launch_member(lw, &rec->plan->launch[launch[i < n ? i : n - 1]], position, i >= n);
     }
     clef__launch_end_1d(lw, c.items);
