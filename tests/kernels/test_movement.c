@@ -178,7 +178,7 @@ Test(movement, pad) {
     clef_close(ctx);
 }
 
-/* Copies of transposed tensors: squares in registers and what is left beside them, for elements of each size; and a flipped row, which is read
+/* Copies of transposed tensors: squares in registers, alone or side by side, and what is left beside them, for elements of each size; and a flipped row, which is read
    in vectors from its end.  n0, n2 beside a dimension in the middle. */
 static void check_transposed(clef_context *ctx, clef_dtype dtype, int64_t n0, int64_t n1, int64_t n2) {
     int64_t all = n0 * n1 * n2;
@@ -202,12 +202,18 @@ Test(movement, transposed_copies) {
     clef_context *ctx = open_seeded(1);
     check_transposed(ctx, CLEF_F32, 35, 2, 50);
     check_transposed(ctx, CLEF_BOOL, 17, 16, 33);
+    check_transposed(ctx, CLEF_F32, 2, 19, 256); /* 1 KiB from line to line: squares side by side */
     if (!test_small()) {
         check_transposed(ctx, CLEF_F32, 128, 3, 130);
         check_transposed(ctx, CLEF_BF16, 40, 3, 21);
         check_transposed(ctx, CLEF_F16, 40, 3, 21);
         check_transposed(ctx, CLEF_I64, 19, 5, 24);
         check_transposed(ctx, CLEF_I32, 3, 300, 7);
+        check_transposed(ctx, CLEF_F32, 3, 256, 83);
+        check_transposed(ctx, CLEF_F32, 70, 2, 512);
+        check_transposed(ctx, CLEF_F16, 2, 75, 512);
+        check_transposed(ctx, CLEF_I64, 2, 67, 128);
+        check_transposed(ctx, CLEF_U8, 1, 130, 1024);
     }
     clef_close(ctx);
 }

@@ -374,41 +374,45 @@ static void write_transposing_numbers(clef__text *text, int outer) {
     clef__text_append(text, " N(long, o0) N(long, o1)\n#define N(type, name) type name;\n");
 }
 
-/* Elements are moved as they are, so their size is all that counts.  A block is W columns of `span` lines; what is left of either goes one
-   by one. */
-char *clef__transposing_source(const clef__space *s, int width) {
+/* Elements are moved as they are, so their size is all that counts.  A block is `squares` * W columns of `span` lines; what is left of
+   either goes one by one. */
+char *clef__transposing_source(const clef__space *s, int width, int squares) {
     static const char *const raw[] = {[1] = "uchar", [2] = "ushort", [4] = "uint", [8] = "ulong"};
     clef__text text = {0};
     int outer = s->rank - 2;
     const char *name = clef_dtype_name(s->x[0]->dtype), *type = raw[clef_dtype_size(s->x[0]->dtype)];
-    clef__text_add(&text, "\n#ifndef NAME\n#define NAME pointwise\n#endif\n#define W %d\n", width);
+    clef__text_add(&text, "\n#ifndef NAME\n#define NAME pointwise\n#endif\n#define W %d\n#define SQUARES %d\n", width, squares);
     write_transposing_numbers(&text, outer);
-    clef__text_add(&text,
-                   "typedef struct NAMED(_numbers) { NUMBERS long end; } NAMED(_numbers);\n"
-                   "ENTRY() void NAME(PLACE_OF_ITEM NAMED(_numbers) v, __global const MEMORY(%s) *p0, __global MEMORY(%s) *p1) {\n"
-                   "#undef N\n#define N(type, name) const type name = v.name;\n    NUMBERS\n#undef N\n"
-                   "    long b = get_global_id(0) * per_item;\n    const long stop = min(b + per_item, blocks);\n"
-                   "    for (; b < stop; ++b) {\n"
-                   "        long rest = b / spans, l = b %% spans * span, end = min(l + span, lines), c = rest %% tiles * W;\n"
-                   "        rest /= tiles;\n        long from = o0 + c * apart, to = o1 + c;\n",
-                   name, name);
+    clef__text_add(
+        &text,
+        "typedef struct NAMED(_numbers) { NUMBERS long end; } NAMED(_numbers);\n"
+        "ENTRY() void NAME(PLACE_OF_ITEM NAMED(_numbers) v, __global const MEMORY(%s) *p0, __global MEMORY(%s) *p1) {\n"
+        "#undef N\n#define N(type, name) const type name = v.name;\n    NUMBERS\n#undef N\n"
+        "    long b = get_global_id(0) * per_item;\n    const long stop = min(b + per_item, blocks);\n"
+        "    for (; b < stop; ++b) {\n"
+        "        long rest = b / spans, l = b %% spans * span, end = min(l + span, lines), c = rest %% tiles * (SQUARES * W);\n"
+        "        rest /= tiles;\n        long from = o0 + c * apart, to = o1 + c;\n",
+        name, name);
     for (int d = outer - 1; d >= 0; d--)
         clef__text_add(&text, "        from += rest %% d%d * from%d, to += rest %% d%d * to%d, rest /= d%d;\n", d, d, d, d, d);
     clef__text_add(
         &text,
         "        __global const %s *x = (__global const %s *)p0 + from;\n        __global %s *y = (__global %s *)p1 + to;\n"
-        "        const long width = min((long)W, columns - c);\n"
-        "        if (width == W) {\n            for (; l + W <= end; l += W) {\n                VEC(%s, W)",
+        "        const long width = min((long)SQUARES * W, columns - c);\n        for (; l + W <= end; l += W) {\n            long "
+        "k = 0;\n"
+        "            PLAIN_LOOP for (; k + W <= width; k += W) {\n                VEC(%s, W)",
         type, type, type, type, type);
     for (int i = 0; i < width; i++)
-        clef__text_add(&text, "%s f%d = CAT(VLOAD_, W)(x + %d * apart + l), t%d", i ? "," : "", i, i, i);
+        clef__text_add(&text, "%s f%d = CAT(VLOAD_, W)(x + (k + %d) * apart + l), t%d", i ? "," : "", i, i, i);
     clef__text_append(&text, ";\n");
     char result = write_square(&text, width);
     for (int i = 0; i < width; i++)
-        clef__text_add(&text, "                CAT(VSTORE_, W)(%c%d, y + (l + %d) * pace);\n", result, i, i);
-    clef__text_append(&text, "            }\n        }\n        for (; l < end; l++)\n"
+        clef__text_add(&text, "                CAT(VSTORE_, W)(%c%d, y + (l + %d) * pace + k);\n", result, i, i);
+    clef__text_append(&text, "            }\n            PLAIN_LOOP for (; k < width; k++)\n"
+                             "                PLAIN_LOOP for (long i = l; i < l + W; i++) y[i * pace + k] = x[k * apart + i];\n"
+                             "        }\n        for (; l < end; l++)\n"
                              "            PLAIN_LOOP for (long i = 0; i < width; i++) y[l * pace + i] = x[i * apart + l];\n"
-                             "    }\n}\n#undef W\n#undef NUMBERS\n");
+                             "    }\n}\n#undef W\n#undef SQUARES\n#undef NUMBERS\n");
     return text.data;
 }
 

@@ -89,19 +89,28 @@ static int square_width(const clef__lowering *lw, const clef__space *s) {
     return clef_dtype_size(s->x[0]->dtype) == 8 ? vector / 2 : vector;
 }
 
-/* Copies in squares of W lines, dimension `line` of the space, and W columns: work-items go down W columns. */
+/* Squares side by side.  Where lines of either side are a multiple of 1 KiB apart, a column of them falls into few sets of a cache, which
+   keep no line until the next column comes: then several columns are moved at once.  Elsewhere fewer streams are faster. */
+static int squares_of(const clef__space *s, int line) {
+    enum { TOGETHER = 1024, SEVERAL = 4 };
+    int64_t size = (int64_t)clef_dtype_size(s->x[0]->dtype), apart = s->stride[0][s->rank - 1] * size,
+            pace = s->stride[1][line] * size;
+    return apart % TOGETHER == 0 || pace % TOGETHER == 0 ? SEVERAL : 1;
+}
+
+/* Copies in squares of W lines, dimension `line` of the space, and W columns: work-items go down some of them side by side. */
 static void lower_transposition(const clef__lowering *lw, const clef__space *s, int line, int width, const char *label) {
-    int inner = s->rank - 1;
-    int64_t lines = s->dim[line], columns = s->dim[inner], tiles = clef__ceil_div(columns, width), rows = tiles;
-    for (int d = 0; d < inner; d++) rows *= d == line ? 1 : s->dim[d];
-    int64_t items =
-        clef__lower_pays(lw, (double)rows * (double)lines * 2 * width) ? clef__lower_items(lw, rows * lines * width, 4096) : 1;
-    int64_t span = clef__ceil_div(lines, clef__ceil_div(items, rows) * width) * width, spans = clef__ceil_div(lines, span);
+    int inner = s->rank - 1, squares = squares_of(s, line);
+    int64_t lines = s->dim[line], columns = s->dim[inner], others = 1;
+    for (int d = 0; d < inner; d++) others *= d == line ? 1 : s->dim[d];
+    int64_t all = others * lines * columns, tiles = clef__ceil_div(columns, squares * width), rows = others * tiles;
+    int64_t items = clef__lower_pays(lw, 2 * (double)all) ? clef__lower_items(lw, all, 4096) : 1;
+    int64_t span = clef__round_up(clef__ceil_div(lines, clef__ceil_div(items, rows)), width), spans = clef__ceil_div(lines, span);
     int64_t blocks = rows * spans, per_item = clef__ceil_div(blocks, items);
     clef__launch_begin(lw, NULL, CLEF__GENERATED);
     if (lw->rec->failed) return;
     clef__launch_name(lw, label, false);
-    clef__launch_text(lw, clef__transposing_source(s, width));
+    clef__launch_text(lw, clef__transposing_source(s, width, squares));
     clef__launch_longs(
         lw, (int64_t[]){blocks, per_item, span, spans, tiles, lines, columns, s->stride[0][inner], s->stride[1][line]}, 9);
     for (int d = 0; d < inner; d++)

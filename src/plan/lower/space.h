@@ -25,6 +25,6 @@ char *clef__pointwise_source(const clef__pointwise *p, const clef__space *s, int
 /* A copy that is a transposition: along the inner dimension elements lie apart in the operand, and along another one, which it gives,
    side by side; both are at least `width` long.  -1 where it is none. */
 int clef__space_transposes(const clef__space *s, const clef__pointwise *p, int width);
-/* codegen.c: the text of its kernel, in squares of `width` elements; NULL without host memory. */
-char *clef__transposing_source(const clef__space *s, int width);
+/* codegen.c: the text of its kernel, in so many squares of `width` elements side by side; NULL without host memory. */
+char *clef__transposing_source(const clef__space *s, int width, int squares);
 #endif
