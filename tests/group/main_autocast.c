@@ -1,6 +1,6 @@
 /* Ranks under autocast: replicas, the stages of a pipeline and layers that are cut learn as one rank does, and replicas have the same bits.  What goes
    between stages has the dtype of the layers, whichever setting the call before had.
-   ctest: plain labels=threads */
+   ctest: apart plain labels=threads */
 #include "ranks.h"
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* Averages of gradients over ranks, exactly: random parameters of every floating dtype whose gradients are whole numbers on each rank, against
    Σ weight·g / Σ weight in doubles.  Gradients that are missing on some ranks and on all, weights that are given, several backward
    passes, gradients that the program set, reading before the step, many buckets.   CLEF_CASES, CLEF_SEED.
-   ctest: cost=30 plain */
+   ctest: cost=30 apart plain */
 #include "ranks.h"
 #include <math.h>
 

@@ -3,7 +3,7 @@
    All ranks create the same operations, but each reads what it likes when it likes, so that its plans are cut elsewhere.  Numbers are small and
    whole, so every sum is exact.  Then the gradients: of a sum of all outputs, each times a number, against that sum for one input after the
    other set to one.   CLEF_GROUP_CASES: how many programs;  CLEF_GROUP_FIRST: the first one's seed.
-   ctest: cost=60 plain */
+   ctest: cost=60 apart plain */
 #include "ranks.h"
 
 enum { MOST = 96, STEPS = 14, POOL = 24 };

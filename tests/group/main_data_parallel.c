@@ -1,7 +1,7 @@
 /* Programs of one device on 1 to 4 ranks that share batches: after some steps the parameters and the optimizer's state are those of one rank
    with whole batches, and the same bits on all ranks.  Optimizers, accumulation, clipping, layers that only some batches use, dropout, uneven
    and empty parts, and losses that do not count every item.   CLEF_CASES: how many programs; CLEF_SEED: the first.
-   ctest: cost=30 plain */
+   ctest: cost=30 apart plain */
 #include "ranks.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Ranks whose programs differ, fail, end early, or do things in another order: the right result or the right line on every rank, and no
    hang (a watchdog ends the test).   CLEF_CASE: the name of the one to run.
-   ctest: labels=threads cost=40 plain */
+   ctest: labels=threads cost=40 apart plain */
 #include "ranks.h"
 #include <pthread.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* Ranks that set the precision of products otherwise than each other: each computes as its own context says, and weights that share gradients
    are the same bits on all of them after every step, those of a pipeline's stages, too.  On matrix units that local memory stands in for.
-   ctest: plain */
+   ctest: apart plain */
 #include "ranks.h"
 
 enum { RANKS = 2, ITEMS = 16, WIDTH = 20, STEPS = 3, MOST_VALUES = 2 * WIDTH * WIDTH + 2 * WIDTH };

@@ -1,5 +1,5 @@
 /* clef_run_ranks: devices of a list, ranks that fail in all ways, what hosts do together, and what a NULL group gives.
-   ctest: labels=threads plain cost=10 */
+   ctest: labels=threads apart plain cost=10 */
 #define _GNU_SOURCE 1 /* pthread_setattr_default_np */
 #include "clef/transport.h"
 #include "expect.h"

@@ -1,7 +1,7 @@
 /* Optimizers whose states, and gradients, are cut over ranks give what they give without: every rule, clipping, frozen parameters, gradients that
    are missing, accumulation, weights and number of ranks; with the same bits on all ranks, half the memory on two, and checkpoints for
    any number of ranks.   CLEF_CASES, CLEF_SEED.
-   ctest: cost=60 plain */
+   ctest: cost=60 apart plain */
 #include "graph/graph.h"
 #include "ranks.h"
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Steps and checkpoints with cut states and gradients on two ranks while one allocation of the host fails: the run succeeds without it, or ends
    with a line; nobody waits for ever.
    CLEF_CASES: how many of the allocations, spread over all.
-   ctest: cost=20 plain */
+   ctest: cost=20 apart plain */
 #include "ranks.h"
 #include <unistd.h>
 

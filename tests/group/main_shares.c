@@ -1,6 +1,6 @@
 /* What ranks begin with and what each gets: batches of a loader, item for item those of one rank; modules that clef_replicate makes equal;
    one line on every rank where data, options or modules differ; and a net whose rank has no items of a batch.
-   ctest: cost=20 plain */
+   ctest: cost=20 apart plain */
 #include "ranks.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Any OpenCL call may fail while two ranks sum gradients beside their kernels: the N-th one, once or from then on, N = 1, 2, … and more thinly
    later, until a run passes untouched.  No run may hang, crash, leak, give a wrong number or fail without a line.
-   ctest: cost=40 plain */
+   ctest: cost=40 apart plain */
 #include "ranks.h"
 #include "support/opencl_faults.h"
 #include <unistd.h>

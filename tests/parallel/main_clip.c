@@ -1,7 +1,7 @@
 /* Clipping by the norm of the whole net, wherever its gradients lie: copies with parts of the batch, copies of a pipeline, and copies whose layers are cut
    over ranks, each with whole states, states that are cut (ZeRO 1) and gradients that are, too (ZeRO 2).  Norms and parameters after some
    steps are those of one device.
-   ctest: plain */
+   ctest: apart plain */
 #include "../group/ranks.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Copies of a pipeline, two of two stages, with parts of unequal size of every batch: a tied weight, batches that are added up, zero 0 to 2 and a
    weight given late end as on one rank; each copy drops by its own items, and all ranks stand at the same random number afterwards.
-   ctest: plain */
+   ctest: apart plain */
 #include "../group/ranks.h"
 #include <math.h>
 

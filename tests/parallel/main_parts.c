@@ -2,7 +2,7 @@
    states of the optimizer, gradients and losses.  LeNet with dropout, batch norm, attention, and layers that only some parts use; uneven batches and empty
    parts, accumulation, clipping.  And what the numbers mean: the mean gradient of the whole batch, statistics weighted by items.
    CLEF_STEPS: steps of a program; CLEF_CASES: how many programs; CLEF_SEED: the first.
-   ctest: cost=90 plain */
+   ctest: cost=90 apart plain */
 #include "group/ranks.h"
 #include "support/attention_block.h"
 #include <math.h>

@@ -2,7 +2,7 @@
    clef_backward_from: losses, gradients, parameters after an optimizer's steps, running statistics, and the random numbers that follow.
 
    CLEF_PARALLEL_CASES: how many nets;  CLEF_PARALLEL_FIRST: the first one's seed.
-   ctest: cost=60 plain */
+   ctest: cost=60 apart plain */
 #include "../group/ranks.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* What a pipeline's stage has in memory: its own parameters, and states of these alone.  Before the first step, after some, after all was
    gathered, and after a step that follows.  And how gathered values lie: as at their owner, to whom a checkpoint may give them back.
-   ctest: plain */
+   ctest: apart plain */
 #include "../group/ranks.h"
 #include "ops/memory_order.h"
 

@@ -1,5 +1,5 @@
 /* What pipelines and shards refuse, each with one line; steps where any host allocation may fail; and a rank that ends before the others.
-   ctest: labels=threads cost=20 plain */
+   ctest: labels=threads cost=20 apart plain */
 #include "../group/ranks.h"
 
 static _Atomic long countdown; /* 0: no allocation fails */

@@ -2,7 +2,7 @@
    after steps, and what clef_module_unshard brings back.
 
    CLEF_PARALLEL_CASES: how many nets;  CLEF_PARALLEL_FIRST: the first one's seed.
-   ctest: cost=60 plain */
+   ctest: cost=60 apart plain */
 #include "../group/ranks.h"
 #include "nn/module.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Second derivatives of what ranks compute together: collective operations, borders of shards, and a gradient penalty through layers that are
    cut, on 2 and 3 ranks against one device that has all ranks' tensors, one behind the other.
-   ctest: plain */
+   ctest: apart plain */
 #include "../group/ranks.h"
 #include <math.h>
 

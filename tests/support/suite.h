@@ -2,6 +2,7 @@
 #ifndef CLEF_TESTS_SUITE_H
 #define CLEF_TESTS_SUITE_H
 #include "support/device.h"
+#include "support/whole.h"
 
 static clef_context *ctx;
 static void open_device(void) { ctx = open_seeded(1); }

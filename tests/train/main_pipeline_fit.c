@@ -1,6 +1,6 @@
 /* clef_fit with a pipeline of two ranks, loader threads, test data, a checkpoint and a resume: what it ends with is what one device ends with.  Two
    copies of one with dropout, and batches that they share unequally: a run that is resumed ends with the bits of one that is not.
-   ctest: labels=threads plain */
+   ctest: labels=threads apart plain */
 #include "../group/ranks.h"
 #include "support/plain.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* clef_fit on two ranks while one allocation of the host fails: the run succeeds without it, or all ranks end with a line; nobody waits for ever.
    CLEF_CASES: how many of the allocations, spread over all.
-   ctest: cost=40 plain */
+   ctest: cost=40 apart plain */
 #include "group/ranks.h"
 #include <unistd.h>
 
