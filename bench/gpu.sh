@@ -102,7 +102,7 @@ run_tests() {
     echo "$@" | tr ' ' '\n' | xargs -P "$jobs" -n 1 sh "$here/gpu/one_test.sh" "$results" "$profile" "$out/work"
 }
 do_kernels() {
-    export CLEF_TEST_SMALL=$(by_form 2 1 0)
+    export CLEF_TEST_SMALL=$(by_form 2 1 0) CLEF_TEST_WHOLE=$(by_form 0 0 1)
     run_tests "$into/kernels.jsonl" own $(by_form test_reduce "$(sed 's/#.*//' "$here/gpu/tests.txt")" "$(sed 's/#.*//' "$here/gpu/tests.txt")")
 }
 do_profiles() {

@@ -16,12 +16,12 @@ foreach(source IN LISTS mpi_test_sources)
   file(STRINGS ${source} said REGEX "ctest: .*ranks=")
   string(REGEX MATCH "ranks=([0-9,]+)" said "${said}")
   string(REPLACE "," ";" ranks "${CMAKE_MATCH_1}")
+  list(GET ranks -1 most) # they ascend
   foreach(n IN LISTS ranks)
     add_test(NAME mpi/${name}_${n} COMMAND sh ${on_ranks} "${MPIEXEC_EXECUTABLE}" ${n} ${program})
     clef_test_properties(mpi/${name}_${n} ${source} unit)
     set_property(TEST mpi/${name}_${n} PROPERTY PROCESSORS ${n})
     # Under sanitizers most processes stand for fewer, too.
-    list(GET ranks -1 most)
     if(CLEF_SANITIZE AND NOT n EQUAL most)
       set_property(TEST mpi/${name}_${n} APPEND PROPERTY LABELS whole)
     endif()

@@ -23,7 +23,8 @@ function(clef_c_target target)
     endif()
     if(CLEF_SANITIZE)
       set(flags -fsanitize=${CLEF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
-      target_compile_options(${target} PRIVATE ${flags} -O1 -g1) # compiles faster, and reports name lines as well
+      # Compiles faster, and reports name lines as well.
+      target_compile_options(${target} PRIVATE ${flags} "$<$<NOT:$<CONFIG:Debug>>:-O1;-g1>")
       target_link_options(${target} PRIVATE ${flags})
     endif()
     if(CLEF_FUZZ)
@@ -139,8 +140,8 @@ set(clef_compile_fast POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable)
 # it has a cache of its own.  Those that are about Clef's cache ask for one.  None starts a second process that compiles, as others use the
 # cores.  Criterion names the cases that it skips, which check.sh collects.
 set(clef_test_environment CLEF_CACHE=0 CLEF_HELPER=0 "CLEF_CACHE_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-cache" CRITERION_VERBOSITY_LEVEL=1)
-# pocl links each kernel by `ld`, some 20,000 in all: gold takes two thirds of the time of the usual one for so little, and half of that
-# without the libraries that every process has (tests/support/link_kernel.c).  Never instrumented, as it is all that others wait for.
+# pocl links each kernel by `ld`, some 20,000 in all: gold takes two thirds of the time of the usual one for so little, and a third of that
+# without libraries that the kernel does not need (tests/support/link_kernel.c).  Never instrumented, as it is all that others wait for.
 find_program(CLEF_FAST_LINKER ld.gold)
 if(CLEF_TESTS AND CLEF_FAST_LINKER)
   add_executable(link_kernel tests/support/link_kernel.c)

@@ -4,7 +4,7 @@
 #   1. the release preset: all tests on the usual device; small ones with the kernels of other vector widths (16, 8 and 4 float
 #      lanes, the minimal profile; most tests at two of these) and of GPUs, on rusticl, on Intel's OpenCL for CPUs and under Oclgrind
 #   2. the asan preset: the plain-main tests under AddressSanitizer and UBSan, the largest of them at other widths; a third of the
-#      random cases
+#      random cases, and MPI programs with most processes only
 #   3. the tsan preset: the tests of threads (label `threads`) under ThreadSanitizer
 #   4. the fuzz preset: each fuzz target for a few seconds (needs clang)
 #

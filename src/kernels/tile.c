@@ -165,7 +165,7 @@ static double seconds_of(const clef__lowering *lw, const tiling *t, const shape 
     int64_t m = s->gm * s->rm, n = s->gn * s->rn, units = clef__larger(clef__lower_device(lw)->compute_units, 1);
     double groups = (double)clef__ceil_div(t->m, m) * (double)clef__ceil_div(t->n, n) * (double)(t->batch * splits);
     double rounds = ceil(groups / (double)units), busy = fmin(rounds * (double)items_of(t->by, s) / UNIT_ITEMS, 1);
-    double run = (double)(clef__round_up(clef__ceil_div(t->k, splits), s->depth));
+    double run = (double)clef__round_up(clef__ceil_div(t->k, splits), s->depth);
     clef__work work = {.flops = 2 * (double)(m * n) * run * s->price * rounds * (double)units / busy * t->element / 4,
                        .efficiency = t->by->efficiency};
     clef__work finish = {.bytes = t->element * (double)t->m * (double)t->n * (double)(2 * t->batch * splits)};

@@ -35,9 +35,9 @@ static int64_t panel_of(const clef__lowering *lw) { return lanes_of(lw) * clef__
 /* ---- where it applies ---- */
 
 static int64_t places_of(int64_t tile) { return (int64_t)clef__count_winograd(tile).places; }
-/* How far one place lies from the next, so many floats or a few more.  A tile goes to all places at once: were they an even number of
-   lines apart, few sets of a cache would take them all. */
-static int64_t apart(int64_t floats) {
+/* From one place of so many floats to the next.  A tile goes to all places at once: were they an even number of lines apart, few sets of a
+   cache would take them all. */
+static int64_t place_stride(int64_t floats) {
     enum { LINE = 16 }; /* floats of a cache line */
     return (clef__ceil_div(floats, LINE) | 1) * LINE;
 }
@@ -79,7 +79,7 @@ static clef__operand transform_filters(const clef__lowering *lw, int64_t tile, c
     int64_t n = w.dim[0], c = w.dim[1], panels = clef__ceil_div(n, panel_of(lw)),
             run = clef__larger(FILTER_FLOATS / (places_of(tile) * panel_of(lw)),
                                lanes_of(lw)); /* as many channels as it turns at a time */
-    clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(places_of(tile), apart(panels * c * panel_of(lw))));
+    clef__operand u = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(places_of(tile), place_stride(panels * c * panel_of(lw))));
     begin_winograd(lw, "filters", tile, clef__lower_profile(lw)->tile_m, w.dtype, CLEF_F32);
     clef__launch_prepacks(lw);
     /* clang-format off */
@@ -151,7 +151,7 @@ static void convolve(const clef__lowering *lw, int64_t tile, const clef__image *
     clef__operand u = transform_filters(lw, tile, w);
     blocking b = choose_blocking(lw, tile, tiles_of(tile, y->n, y->h, y->w), x->c, y->c);
     int64_t items = clef__ceil_div(b.blocks, b.per_item), beside = clef__ceil_div(clef__ceil_div(y->c, panel_of(lw)), b.own);
-    int64_t place = apart(clef__round_up(x->c, RUN) * b.height), sum_place = apart(b.height * panel_of(lw));
+    int64_t place = place_stride(clef__round_up(x->c, RUN) * b.height), sum_place = place_stride(b.height * panel_of(lw));
     clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y->data);
     clef__operand scratch =
         clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items * beside, places_of(tile) * (place + b.together * sum_place)));
@@ -187,21 +187,29 @@ static void lower_data(const clef__lowering *lw, int64_t tile) {
 /* Channels of a register tile of that gradient: RUN is a whole number of them. */
 static int weight_rows(const clef__lowering *lw) { return clef__lower_profile(lw)->tile_m < 8 ? 4 : 8; }
 
-/* How the gradient by the filters is partitioned: pairs of RUN channels and RUN filters, and for each of them runs of blocks of `height`
-   tiles, so many that every unit has work, and blocks of one size.  Of a single run the kernel itself makes dw, if it is stored as dy
-   is. */
+/* How the gradient by the filters is partitioned: pairs of RUN channels and RUN filters, for each of them runs of blocks of `height` tiles,
+   and blocks of one size.  Of a single run the kernel itself makes dw, if it is stored as dy is. */
 typedef struct partition {
     int64_t tiles, pairs, height, blocks, per_run, runs;
     bool whole;
 } partition;
+
+/* As many runs as leave no unit idle for long.  More are worth the addition of their sums where they save a tenth of the time. */
+static int64_t runs_of(const clef__lowering *lw, int64_t pairs, int64_t most) {
+    enum { FEW = 4 };
+    int64_t units = units_of(lw), best = 1;
+    most = clef__smaller(most, clef__larger(clef__ceil_div(units, pairs), FEW));
+    for (int64_t runs = 2; runs <= most; runs++) /* rounds of 1/runs of a pair's time each */
+        if (10 * clef__ceil_div(pairs * runs, units) * best < 9 * clef__ceil_div(pairs * best, units) * runs) best = runs;
+    return best;
+}
 
 static partition partition_of(const clef__lowering *lw, int64_t tile) {
     const clef__node *node = clef__lower_node(lw);
     clef_shape x = node->input[0]->shape, dy = node->input[1]->shape;
     partition p = {.tiles = tiles_of(tile, dy.dim[0], dy.dim[2], dy.dim[3]),
                    .pairs = clef__ceil_div(x.dim[1], RUN) * clef__ceil_div(dy.dim[1], RUN)};
-    int64_t runs = clef__smaller(clef__ceil_div(units_of(lw), p.pairs), clef__ceil_div(p.tiles, SUM_TILES));
-    int64_t tiles = clef__ceil_div(p.tiles, runs);
+    int64_t tiles = clef__ceil_div(p.tiles, runs_of(lw, p.pairs, clef__ceil_div(p.tiles, SUM_TILES)));
     p.height = clef__round_up(clef__equal_part(tiles, SUM_TILES), 2);
     p.per_run = clef__ceil_div(tiles, p.height);
     p.blocks = clef__ceil_div(p.tiles, p.height);
@@ -217,7 +225,7 @@ static void lower_weight(const clef__lowering *lw, int64_t tile) {
     clef__operand dw = clef__lower_out(lw, clef__filters_last);
     partition p = partition_of(lw, tile);
     int64_t units = p.pairs * p.runs, per_item = clef__ceil_div(units, items_of(lw)), items = clef__ceil_div(units, per_item);
-    int64_t place = apart(p.height * RUN), sum_place = apart(RUN * RUN);
+    int64_t place = place_stride(p.height * RUN), sum_place = place_stride(RUN * RUN);
     clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(p.whole ? items : units, places_of(tile), sum_place));
     clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 2 * places_of(tile), place));
     begin_winograd(lw, "weight", tile, weight_rows(lw), x.data.dtype, dy.data.dtype);
@@ -239,7 +247,7 @@ static void lower_weight(const clef__lowering *lw, int64_t tile) {
 
 /* ---- costs ---- */
 
-/* Units wait for the one that has most to do: work-items of `flops` each, as if every unit had as many. */
+/* Units wait for the one that has most to do: work-items of so many FLOPs each, as if every unit had as many. */
 static double rounds_of(const clef__lowering *lw, int64_t items, double flops) {
     return (double)clef__round_up(items, units_of(lw)) * flops;
 }
@@ -272,8 +280,10 @@ static double weight_cost(const clef__lowering *lw, int64_t tile) {
     double c = counted(x.dim[1], weight_rows(lw)), o = counted(dy.dim[1], panel_of(lw));
     double tiles = (double)clef__smaller(p.tiles, p.per_run * p.height);
     double sums = sizeof(float) * (double)p.pairs * RUN * RUN * ((p.whole ? 0 : (double)p.runs * n.places) + 9);
+    int64_t units = p.pairs * p.runs, per_item = clef__ceil_div(units, items_of(lw));
     clef__work work = {
-        .flops = rounds_of(lw, p.pairs * p.runs, tiles * (2 * n.places * c * o + (n.image * c + n.result * o) * TRANSFORMS)),
+        .flops = rounds_of(lw, clef__ceil_div(units, per_item),
+                           (double)per_item * tiles * (2 * n.places * c * o + (n.image * c + n.result * o) * TRANSFORMS)),
         .efficiency = tile == 2 ? WEIGHT_EFFICIENCY : LARGE_WEIGHT_EFFICIENCY,
         .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)) + (p.whole ? sums : 0)};
     return clef__launch_seconds(lw, &work) + (p.whole ? 0 : clef__launch_seconds(lw, &(clef__work){.bytes = sums}));

@@ -1,5 +1,5 @@
 /* clef__combine against sums done another way: in the order of a recursive tree, one element at a time, and exactly where numbers are whole.
-   ctest: apart plain */
+   ctest: plain */
 #include "group/group.h"
 #include "runtime/half.h"
 #include <math.h>

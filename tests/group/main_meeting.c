@@ -1,6 +1,6 @@
 /* Meetings of ranks that are threads, without a device: random sequences of them against what they should give, by shared memory and by
    messages; splits of the ranks; programs that differ; failures of one rank at each step.  A watchdog ends the test if it hangs.
-   CLEF_SEED: of the sequences.   ctest: labels=threads apart plain cost=20 */
+   CLEF_SEED: of the sequences.   ctest: labels=threads plain cost=20 */
 #include "host_ranks.h"
 #include <math.h>
 

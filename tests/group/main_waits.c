@@ -1,6 +1,6 @@
 /* Ranks that wait for each other, and what is sent before anybody asks for it: messages among meetings against what was sent; circles of
    waiting ranks, which end at once with a line that names all of them; lists of names that differ.  No device.  A watchdog ends the test if
-   it hangs.   CLEF_SEED: of the sequences.   ctest: labels=threads apart plain cost=10 */
+   it hangs.   CLEF_SEED: of the sequences.   ctest: labels=threads plain cost=10 */
 #include "host_ranks.h"
 
 enum { STEPS = 120, WIDE = 6000 };

@@ -232,10 +232,11 @@ static void channels_apart(void) {
 }
 
 /* 3×3 of stride 1 over enough tiles of 2×2 pixels: odd sizes, an odd number of tiles, more channels than a run holds, a panel of
-   filters that is not full. */
+   filters that is not full; several pairs of runs of channels and filters, each in several runs of tiles. */
 static void threes(void) {
     check_convolution((convolution){25, 72, 4, 3, 20, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, true);
     check_convolution((convolution){33, 8, 2, 8, 20, 3, 3, {.padding = {1, 0}}, {1, 0}, 2, 6}, true);
+    check_convolution((convolution){13, 136, 4, 3, 20, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, true);
     check_filters((convolution){3, 48, 4, 3, 32, 3, 3, {.padding = {1, 1}}, {1, 1}, 4, 3}, true, true);
 }
 

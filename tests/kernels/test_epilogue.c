@@ -125,7 +125,8 @@ static int launches_of(clef_tensor *t) { return launches_of_all(&t, 1); }
 
 static void check(const maker *m) {
     static const int each[] = {SCALE | ADD | RELU, GATE | LEAK, SCALE | GATE | RELU, SCALE, ADD, GATE, RELU};
-    size_t n = test_small() ? 2 : sizeof each / sizeof *each, first = few_kernels() ? (size_t)(m - makers) % n : 0;
+    size_t n = test_small() ? 2 : sizeof each / sizeof *each,
+           first = few_kernels() ? (size_t)(m - makers) / (fewest_kernels() ? 2 : 1) % n : 0;
     if (few_kernels()) n = first + 1; /* one of the two, in turn */
     clef_tensor *plain = clef_keep(m->make(m, 1)), *extra = clef_keep(m->make(m, 11));
     int launches = launches_of(plain);

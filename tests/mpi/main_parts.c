@@ -1,6 +1,6 @@
 /* Batches in parts over the processes of an MPI program: the same bits as on one rank alone, and as threads; with clef_options.sum_units also where
    each process has a part of the CPU.  LeNet with dropout, a net with batch norm, a block of a transformer.   CLEF_STEPS: how many.
-   ctest: labels=threads cost=30 plain ranks=1,2,4 */
+   ctest: labels=threads cost=30 apart plain ranks=1,2,4 */
 #include "clef.h"
 #include "clef/mpi.h"
 #include "support/attention_block.h"

@@ -1,6 +1,6 @@
 /* clef_run_mpi: the same program as by clef_run_ranks gives the same bits on every rank; and what comes of failures, early ends, and
    communicators that are not the whole.
-   ctest: labels=threads cost=40 plain ranks=1,2,3 */
+   ctest: labels=threads cost=40 apart plain ranks=1,2,3 */
 #include "clef.h"
 #include "clef/mpi.h"
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* clef_backward_parts where each allocation fails once: a line and no leak (AddressSanitizer looks), gradients and buffers as they were, and after
    clef_clear_error the same call gives what it gives without a failure.
-   ctest: cost=30 apart plain */
+   ctest: cost=30 plain */
 #include "support/plain.h"
 #include <stdlib.h>
 #include <string.h>

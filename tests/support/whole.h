@@ -9,7 +9,7 @@ static inline bool whole_form(void) {
     return whole && *whole == '1';
 }
 
-/* Is case `number` of a sweep left out in the brief form, which tries one of `of`?  With the sum of several counters as number each pair of
-   values is still met. */
+/* Is case `number` of a sweep left out in the brief form, which tries one of `of`?  With the sum of three counters as number, each of `of` or
+   more values in a row, each pair of values is still met. */
 static inline bool left_out(int number, int of) { return !whole_form() && number % of != 0; }
 #endif

@@ -1,6 +1,6 @@
 /* A model of text that is trained on 1, 2 and 4 ranks: on windows that are cut into parts all numbers have the same bits, also of a run that
    other ranks go on with; without parts they differ by rounding.
-   ctest: plain */
+   ctest: apart plain */
 #include "group/ranks.h"
 #include "support/io_files.h"
 #include <math.h>

@@ -1,7 +1,7 @@
 /* One of two devices fails: its queue is gone, or it has no memory.  Each failure is one line that names the device, nothing hangs,
    and what lies on the other device is read, saved and trained on.  A program that defines the OpenCL functions which may fail and
    passes them on otherwise.
-   ctest: cost=30 apart plain */
+   ctest: cost=30 plain */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif

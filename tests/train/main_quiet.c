@@ -1,6 +1,6 @@
 /* No program that Clef builds for a training step has a warning in its build log or makes its compiler print, on a CPU with 16, 8
    and 4 float lanes; but a program that does not compile has all that its compiler said in clef_build_log.  Exit 77: no device.
-   ctest: cost=30 apart plain */
+   ctest: cost=30 plain */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif

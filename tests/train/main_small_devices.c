@@ -1,6 +1,6 @@
 /* Whole networks on small devices: a training step of LeNet and of a residual net gives what it gives without limits.  Each
    device is met by a process of its own, as drivers read their limits once.
-   ctest: labels=slow cost=40 apart plain */
+   ctest: labels=slow cost=40 plain */
 #include "support/persona.h"
 #include "support/plain.h"
 #include <clef.h>
