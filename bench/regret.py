@@ -90,7 +90,7 @@ class Rows:
         return None
 
     def time(self, line, rows, rounds, target):
-        calls = {row: max(2, min(100, int(target / max(self.of(row).ask(f"{line} copies=2 calls=2"), 1e-6)))) for row in rows}
+        calls = {row: max(2, min(2000, int(target / max(self.of(row).ask(f"{line} copies=2 calls=2"), 1e-6)))) for row in rows}
         times = {row: [] for row in rows}
         for _ in range(rounds):
             for row in rows:
