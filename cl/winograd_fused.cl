@@ -86,7 +86,7 @@ static void turn_taps(__global const MEMORY(IN) *w, long sn, long sy, long sx, i
 
 /* G g Gᵀ of W filters, to u and all places beyond. */
 #define DOWN(x) FILTERS_DOWN(h, g, x)
-#define PUT_FILTER(y, x) STORE(f32, W, u, (SIDE * y + x) * place, f##y##x);
+#define PUT_FILTER(y, x) STORE(f32, W, u, (SIDE * y + x) * u_place, f##y##x);
 #define ACROSS(y)                                                                                   \
     {                                                                                                  \
         FILTERS_ACROSS(f, h, y)                                                                    \

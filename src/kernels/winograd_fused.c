@@ -35,12 +35,6 @@ static int64_t panel_of(const clef__lowering *lw) { return lanes_of(lw) * clef__
 /* ---- where it applies ---- */
 
 static int64_t places_of(int64_t tile) { return (int64_t)clef__count_winograd(tile).places; }
-/* From one place of so many floats to the next.  A tile goes to all places at once: were they an even number of lines apart, few sets of a
-   cache would take them all. */
-static int64_t place_stride(int64_t floats) {
-    enum { LINE = 16 }; /* floats of a cache line */
-    return (clef__ceil_div(floats, LINE) | 1) * LINE;
-}
 static int64_t tiles_of(int64_t tile, int64_t n, int64_t h, int64_t w) {
     return n * clef__ceil_div(h, tile) * clef__ceil_div(w, tile);
 }
@@ -61,6 +55,13 @@ static bool weight_applies(const clef__lowering *lw) {
 }
 
 /* ---- launches ---- */
+
+/* From one place of so many floats to the next.  A tile goes to all places at once: were they an even number of lines apart, few sets of a
+   cache would take them all. */
+static int64_t place_stride(int64_t floats) {
+    enum { LINE = 16 }; /* floats of a cache line */
+    return (clef__ceil_div(floats, LINE) | 1) * LINE;
+}
 
 static void begin_winograd(const clef__lowering *lw, const char *kernel, int64_t tile, int rows, clef_dtype in, clef_dtype out) {
     const clef__profile *profile = clef__lower_profile(lw);
@@ -85,7 +86,7 @@ static clef__operand transform_filters(const clef__lowering *lw, int64_t tile, c
     /* clang-format off */
     filters_args args = {
         .w = w, .u = u, .N = n, .channels = c,
-        .sn = w.stride[0], .sc = w.stride[1], .sy = w.stride[2], .sx = w.stride[3], .run = run, .place = u.stride[0],
+        .sn = w.stride[0], .sc = w.stride[1], .sy = w.stride[2], .sx = w.stride[3], .run = run, .u_place = u.stride[0],
     };
     /* clang-format on */
     pass_filters(lw, &args);
@@ -104,10 +105,10 @@ static geometry_args geometry_of(int64_t tile, const clef__image *x, const clef_
     /* clang-format on */
 }
 
-/* How a convolution is partitioned: work-items over blocks of `height` tiles and over panels of filters, of which each has `own`; so
-   many of these are summed before their results are made. */
+/* How a convolution is partitioned: `items` work-items over blocks of `height` tiles, and as many again for each of `beside` shares of the
+   panels of filters, of which each has `own`; so many of these are summed before their results are made. */
 typedef struct blocking {
-    int64_t height, blocks, per_item, own, together;
+    int64_t height, blocks, per_item, items, own, beside, together;
     bool far; /* no cache holds the filters */
 } blocking;
 
@@ -143,18 +144,20 @@ static blocking choose_blocking(const clef__lowering *lw, int64_t tile, int64_t 
     double bytes = sizeof(float) * (double)(places_of(tile) * channels * filters);
     int64_t panels = clef__ceil_div(filters, panel_of(lw));
     bool far = bytes > FAR * 1024 * clef__lower_profile(lw)->cache_kb;
-    return far ? blocking_of_filters(lw, tiles, channels, panels) : blocking_of_tiles(lw, tiles, panels);
+    blocking b = far ? blocking_of_filters(lw, tiles, channels, panels) : blocking_of_tiles(lw, tiles, panels);
+    b.items = clef__ceil_div(b.blocks, b.per_item);
+    b.beside = clef__ceil_div(panels, b.own);
+    return b;
 }
 
 static void convolve(const clef__lowering *lw, int64_t tile, const clef__image *x, clef__operand w, const clef__image *y,
                      const int64_t before[2]) {
     clef__operand u = transform_filters(lw, tile, w);
     blocking b = choose_blocking(lw, tile, tiles_of(tile, y->n, y->h, y->w), x->c, y->c);
-    int64_t items = clef__ceil_div(b.blocks, b.per_item), beside = clef__ceil_div(clef__ceil_div(y->c, panel_of(lw)), b.own);
     int64_t place = place_stride(clef__round_up(x->c, RUN) * b.height), sum_place = place_stride(b.height * panel_of(lw));
     clef__epilogue epilogue = clef__lower_biased_epilogue(lw, y->data);
     clef__operand scratch =
-        clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items * beside, places_of(tile) * (place + b.together * sum_place)));
+        clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(b.items * b.beside, places_of(tile) * (place + b.together * sum_place)));
     begin_winograd(lw, "conv", tile, clef__lower_profile(lw)->tile_m, x->data.dtype, y->data.dtype);
     if (b.far) clef__launch_define(lw, "FAR", "1");
     /* clang-format off */
@@ -165,7 +168,7 @@ static void convolve(const clef__lowering *lw, int64_t tile, const clef__image *
     };
     /* clang-format on */
     pass_conv(lw, &args);
-    clef__launch_end(lw, (size_t[]){(size_t)items, (size_t)beside, 1}, (size_t[]){1, 1, 1});
+    clef__launch_end(lw, (size_t[]){(size_t)b.items, (size_t)b.beside, 1}, (size_t[]){1, 1, 1});
 }
 
 static void lower_forward(const clef__lowering *lw, int64_t tile) {
@@ -188,9 +191,9 @@ static void lower_data(const clef__lowering *lw, int64_t tile) {
 static int weight_rows(const clef__lowering *lw) { return clef__lower_profile(lw)->tile_m < 8 ? 4 : 8; }
 
 /* How the gradient by the filters is partitioned: pairs of RUN channels and RUN filters, for each of them runs of blocks of `height` tiles,
-   and blocks of one size.  Of a single run the kernel itself makes dw, if it is stored as dy is. */
+   and blocks of one size; a work-item makes the sums of `per_item` runs.  Of a single run the kernel itself makes dw, if it is stored as dy is. */
 typedef struct partition {
-    int64_t tiles, pairs, height, blocks, per_run, runs;
+    int64_t tiles, pairs, height, blocks, per_run, runs, sums, per_item, items;
     bool whole;
 } partition;
 
@@ -214,6 +217,9 @@ static partition partition_of(const clef__lowering *lw, int64_t tile) {
     p.per_run = clef__ceil_div(tiles, p.height);
     p.blocks = clef__ceil_div(p.tiles, p.height);
     p.runs = clef__ceil_div(p.blocks, p.per_run);
+    p.sums = p.pairs * p.runs;
+    p.per_item = clef__ceil_div(p.sums, items_of(lw));
+    p.items = clef__ceil_div(p.sums, p.per_item);
     p.whole = p.runs == 1 && node->out->dtype == node->input[1]->dtype;
     return p;
 }
@@ -224,20 +230,19 @@ static void lower_weight(const clef__lowering *lw, int64_t tile) {
     clef__image dy = clef__image_in(lw, 1);
     clef__operand dw = clef__lower_out(lw, clef__filters_last);
     partition p = partition_of(lw, tile);
-    int64_t units = p.pairs * p.runs, per_item = clef__ceil_div(units, items_of(lw)), items = clef__ceil_div(units, per_item);
     int64_t place = place_stride(p.height * RUN), sum_place = place_stride(RUN * RUN);
-    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(p.whole ? items : units, places_of(tile), sum_place));
-    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(items, 2 * places_of(tile), place));
+    clef__operand sums = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(p.whole ? p.items : p.sums, places_of(tile), sum_place));
+    clef__operand scratch = clef__lower_scratch(lw, CLEF_F32, CLEF_SHAPE(p.items, 2 * places_of(tile), place));
     begin_winograd(lw, "weight", tile, weight_rows(lw), x.data.dtype, dy.data.dtype);
     /* clang-format off */
     weight_args args = {
         .x = x.data, .y = dy.data, .sums = sums, .w = dw, .scratch = scratch, .geometry = geometry_of(tile, &x, &dy, a->before),
-        .height = p.height, .blocks = p.blocks, .per_run = p.per_run, .whole = p.whole, .units = units, .per_item = per_item,
+        .height = p.height, .blocks = p.blocks, .per_run = p.per_run, .whole = p.whole, .units = p.sums, .per_item = p.per_item,
         .place = place, .sum_place = sum_place,
     };
     /* clang-format on */
     pass_weight(lw, &args);
-    clef__launch_end(lw, (size_t[]){(size_t)items, 1, 1}, (size_t[]){1, 1, 1});
+    clef__launch_end(lw, (size_t[]){(size_t)p.items, 1, 1}, (size_t[]){1, 1, 1});
     if (p.whole) return;
     begin_winograd(lw, "finish", tile, clef__lower_profile(lw)->tile_m, CLEF_F32, dw.dtype);
     pass_finish(lw,
@@ -260,7 +265,7 @@ static double cost(const clef__lowering *lw, int64_t tile) {
     double c = (double)channels, o = (double)(b.own * panel_of(lw));
     clef__winograd_counts n = clef__count_winograd(tile);
     double flops = (double)(b.per_item * b.height) * (2 * n.places * c * o + (n.image * c + n.result * o) * TRANSFORMS);
-    clef__work work = {.flops = rounds_of(lw, clef__ceil_div(b.blocks, b.per_item) * clef__ceil_div(panels, b.own), flops),
+    clef__work work = {.flops = rounds_of(lw, b.items * b.beside, flops),
                        .efficiency = EFFICIENCY,
                        .bytes = sizeof(float) * ((double)clef_shape_numel(node->input[0]->shape) + (double)clef_shape_numel(y))};
     double filters = c * (double)(panels * panel_of(lw));
@@ -280,10 +285,9 @@ static double weight_cost(const clef__lowering *lw, int64_t tile) {
     double c = counted(x.dim[1], weight_rows(lw)), o = counted(dy.dim[1], panel_of(lw));
     double tiles = (double)clef__smaller(p.tiles, p.per_run * p.height);
     double sums = sizeof(float) * (double)p.pairs * RUN * RUN * ((p.whole ? 0 : (double)p.runs * n.places) + 9);
-    int64_t units = p.pairs * p.runs, per_item = clef__ceil_div(units, items_of(lw));
     clef__work work = {
-        .flops = rounds_of(lw, clef__ceil_div(units, per_item),
-                           (double)per_item * tiles * (2 * n.places * c * o + (n.image * c + n.result * o) * TRANSFORMS)),
+        .flops =
+            rounds_of(lw, p.items, (double)p.per_item * tiles * (2 * n.places * c * o + (n.image * c + n.result * o) * TRANSFORMS)),
         .efficiency = tile == 2 ? WEIGHT_EFFICIENCY : LARGE_WEIGHT_EFFICIENCY,
         .bytes = sizeof(float) * ((double)clef_shape_numel(x) + (double)clef_shape_numel(dy)) + (p.whole ? sums : 0)};
     return clef__launch_seconds(lw, &work) + (p.whole ? 0 : clef__launch_seconds(lw, &(clef__work){.bytes = sums}));

@@ -1,6 +1,6 @@
 /* Schedules of pipelines, played through: a slot of time for each action, which needs what other stages did before it.  Every schedule ends
    after 2·(m + p - 1) slots, the least there is; backward goes in order; 1F1B keeps at most p - s micro-batches waiting at stage s.
-   ctest: apart plain */
+   ctest: plain */
 #include "parallel/parallel.h"
 #include <stdio.h>
 #include <string.h>

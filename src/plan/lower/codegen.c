@@ -398,8 +398,8 @@ char *clef__transposing_source(const clef__space *s, int width, int squares) {
     clef__text_add(
         &text,
         "        __global const %s *x = (__global const %s *)p0 + from;\n        __global %s *y = (__global %s *)p1 + to;\n"
-        "        const long width = min((long)SQUARES * W, columns - c);\n        for (; l + W <= end; l += W) {\n            long "
-        "k = 0;\n"
+        "        const long width = min((long)SQUARES * W, columns - c);\n"
+        "        for (; l + W <= end; l += W) {\n            long k = 0;\n"
         "            PLAIN_LOOP for (; k + W <= width; k += W) {\n                VEC(%s, W)",
         type, type, type, type, type);
     for (int i = 0; i < width; i++)
