@@ -99,6 +99,13 @@
     LET_EXP_PARTS(y, y##_a)                                                                      \
     const T y = y##_p * WHOLE_POWER(y##_i >> 1) * WHOLE_POWER(y##_i - (y##_i >> 1));
 
+/* 1 / (1 + e^x), 0 from 88.4 on: 2^n is one factor, and infinite where it is no float. */
+#define LET_LOGISTIC_DRIVER(y, x) const T y = K(1) / (K(1) + exp(x));
+#define LET_LOGISTIC_OWN(y, x)                                                                   \
+    const T y##_u = LOWERED_TO(x, 89), y##_a = RAISED_TO(y##_u, -87);                             \
+    LET_EXP_PARTS(y, y##_a)                                                                      \
+    const T y = K(1) / fma(y##_p, WHOLE_POWER(y##_i), K(1));
+
 /* e^|x| / 2, which is finite wherever cosh is. */
 #define LET_HALF_EXP(y, x)                                                                       \
     const T y##_a = LOWERED_TO(fabs(x), 90);                                                     \

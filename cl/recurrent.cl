@@ -105,6 +105,11 @@ KERNEL(recurrent, RECURRENT_ARGS) {
             int panel = panel_begin + tile / tiles, first = row_begin + tile % tiles * MR, left = min(MR, row_end - first);
             int depth = now > 0 || given & HAS_H0 ? H : 0;
 #if !GIVEN
+            PLAIN_LOOP
+            for (int at = 0; at < (LEAVES_CACHED(depth * GATES) ? left * U : 0); at++) {
+                LET_PLACE(now)
+                for (int g = 0; g < GATES; g++) PREFETCH_READ(x + time * xt + row * xb + column + g * H);
+            }
             __global const S *panel_of_w = w_base + w_offset + panel * to_panel;
             PLAIN_LOOP
             for (int gate = 0; gate < GATES; gate += TOGETHER)
@@ -112,10 +117,8 @@ KERNEL(recurrent, RECURRENT_ARGS) {
 #endif
             PLAIN_LOOP
             for (int at = 0; at < left * U; at++) {
-                int i = at / U, u = at % U, row = first + i, column = panel * wide + u * W, lanes = min(W, H - column);
-                if (lanes <= 0) continue;
-                int length = given & HAS_LENGTHS ? min(max(lengths_base[lengths_offset + row], 0), all) : all;
-                long time = time_of(now, length, backwards), here = row * width + column, there = (long)row * H + column;
+                LET_PLACE(now)
+                long here = row * width + column, there = (long)row * H + column;
                 __global const MEMORY(DT) *from = x + time * xt + row * xb + column;
                 __global MEMORY(DT) *keep = saved_base + saved_offset + (time * B + row) * (SAVED * H) + column;
                 V next = (V)(0), inner = next;

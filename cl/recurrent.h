@@ -54,6 +54,8 @@ static V add_parts(__global const S *part, long apart, int lanes) {
 #else
 #define PART_OF_ITEMS ((int)get_global_id(0))
 #define PART_OF_PANELS ((int)get_global_id(1))
+/* Weights that no cache holds come in time if they are asked for so many bytes before.  Of several gates at once the device does so by itself. */
+#define AHEAD 8192
 /* sums[row][gate][u] = Σ_k a[row][k] · b[gate][k][u] of TOGETHER gates; rows beyond `left` repeat the last one. */
 static void multiply(__global const S *a, long apart, int left, __global const S *b, long to_gate, int K, S *sums) {
 #define ADDRESS(i) __global const S *a##i = a + min(i, left - 1) * apart;
@@ -61,7 +63,9 @@ static void multiply(__global const S *a, long apart, int left, __global const S
 #define START_ROW(i) COLUMNS(START, i)
     ROWS(ADDRESS)
     ROWS(START_ROW)
-#define FETCH(k, j) V b##j = LOAD(IN, W, b, (j / U) * to_gate + (k) * (U * W) + (j % U) * W);
+#define FETCH(k, j)                                                                                    \
+    V b##j = LOAD(IN, W, b, (j / U) * to_gate + (k) * (U * W) + (j % U) * W);                          \
+    if (TOGETHER == 1 && j * W * sizeof(S) % 64 == 0) PREFETCH_READ(b + (k) * (U * W) + j * W + AHEAD / sizeof(S));
 #define MULTIPLY(i, j) c##i##_##j = FMA((V)(x), b##j, c##i##_##j);
 #define STEP_ROW(i)                                                                                    \
     {                                                                                                  \
@@ -90,11 +94,20 @@ static void multiply(__global const S *a, long apart, int left, __global const S
 
 #define LET_SIGMOID(y, x)                                                                              \
     const V y##_minus = -(x);                                                                          \
-    LET(EXP, y##_e, y##_minus)                                                                         \
-    const V y = K(1) / (K(1) + y##_e);
+    LET(LOGISTIC, y, y##_minus)
 #define LET_TANGENT(y, x)                                                                              \
     const V y##_of = x;                                                                                \
     LET(TANH, y, y##_of)
 
 /* In which time a row is at a step; from its own length on it is beyond its end, and every time is its own. */
 static int time_of(int at, int length, int backwards) { return at < length && backwards ? length - 1 - at : at; }
+
+/* What vector `at` of a tile's sums is: `lanes` units, from `column` on, of an item at a step.  A panel may be wider than the units are many. */
+#define LET_PLACE(of_step)                                                                             \
+    const int i = at / U, u = at % U, row = first + i, column = panel * wide + u * W, lanes = min(W, H - column), step = of_step; \
+    if (lanes <= 0) continue;                                                                          \
+    const int length = given & HAS_LENGTHS ? min(max(lengths_base[lengths_offset + row], 0), all) : all; \
+    const long time = time_of(step, length, backwards);
+
+/* What a tile reads besides the weights is asked for before the product, unless the cache has to hold so many rows of weights in between. */
+#define LEAVES_CACHED(rows) ((rows) * U * W * (int)sizeof(S) <= 131072)

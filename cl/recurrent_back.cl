@@ -115,17 +115,19 @@ KERNEL(recurrent_back, RECURRENT_BACK_ARGS) {
             int panel = panel_begin + tile / tiles, first = row_begin + tile % tiles * MR, left = min(MR, row_end - first);
 #if !GIVEN
             __global const S *before = state + (now & 1) * whole;
+            PLAIN_LOOP
+            for (int at = 0; at < (LEAVES_CACHED(depth) ? left * U : 0); at++) {
+                LET_PLACE(all - 1 - now)
+                for (int k = 0; k < SAVED; k++) PREFETCH_READ(saved + (time * B + row) * (SAVED * H) + column + k * H);
+                if (given & HAS_GY) PREFETCH_READ(gy_base + gy_offset + time * yt + row * yb + column);
+            }
             multiply(before + (long)first * depth, depth, left, w_base + w_offset + panel * to_panel, to_gate, now > 0 ? depth : 0,
                      sums);
 #endif
             PLAIN_LOOP
             for (int at = 0; at < left * U; at++) {
-                int i = at / U, u = at % U, row = first + i, column = panel * wide + u * W, lanes = min(W, H - column);
-                if (lanes <= 0) continue;
-                int length = given & HAS_LENGTHS ? min(max(lengths_base[lengths_offset + row], 0), all) : all;
-                int step_at = all - 1 - now;
-                long time = time_of(step_at, length, backwards), earlier = time_of(step_at - 1, length, backwards);
-                long here = row * width + column, there = (long)row * H + column;
+                LET_PLACE(all - 1 - now)
+                long earlier = time_of(step - 1, length, backwards), here = row * width + column, there = (long)row * H + column;
                 __global const MEMORY(DT) *kept = saved + (time * B + row) * (SAVED * H) + column;
                 __global MEMORY(DT) *to = dx_base + dx_offset + time * xt + row * xb + column;
                 __global MEMORY(DT) *to_hidden = dg_base + dg_offset + time * xt + row * xb + column;
@@ -140,7 +142,7 @@ KERNEL(recurrent_back, RECURRENT_BACK_ARGS) {
                     if (CELL == 2) PUT(DT, dc_base + dc_offset, there, inner)
                     continue;
                 }
-                if (step_at < length) {
+                if (step < length) {
                     if (given & HAS_GY) slope += TAKE(DT, gy_base + gy_offset, time * yt + row * yb + column);
                     RETREAT
                 } else {
