@@ -48,6 +48,7 @@ extern const clef__strategy clef__product_by_library; /* plain matrices by a BLA
 extern const clef__strategy clef__product_by_dot;     /* few columns, or few rows, along which k lies */
 extern const clef__strategy clef__product_by_lines;   /* few rows, or few columns, and lines across them */
 extern const clef__strategy clef__product_by_tiles;   /* on a device that likes tiles in local memory */
+extern const clef__strategy clef__product_turned;     /* few rows by a matrix whose columns lie along k, as its transpose */
 extern const clef__strategy clef__product_by_gemm;    /* all */
 
 /* ---- what they share (gemm_shared.c) ---- */
@@ -55,6 +56,8 @@ extern const clef__strategy clef__product_by_gemm;    /* all */
 void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g);
 /* One level of rows, and one of depths once those that can be joined are. */
 bool clef__gemm_is_plain(clef__gemm *g);
+/* The same product, transposed: of a plain one, whose bias would go along rows then. */
+clef__gemm clef__gemm_transposed(const clef__gemm *g);
 /* The same product into parts, of which each split writes one: [z][split][m][n], dense, without the epilogue. */
 clef__gemm clef__gemm_in_parts(const clef__gemm *g, clef__operand part, int64_t splits);
 /* Then C := the sum of the parts, with what belongs into the last store. */

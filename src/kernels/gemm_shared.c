@@ -54,6 +54,17 @@ bool clef__gemm_is_plain(clef__gemm *g) {
     return g->m[0] * g->m[1] * g->k[0] * g->k[1] == 1;
 }
 
+clef__gemm clef__gemm_transposed(const clef__gemm *g) {
+    clef__gemm t = *g;
+    t.a = g->b, t.b = g->a;
+    t.m[2] = g->n, t.n = g->m[2];
+    t.a_m[2] = g->b_n, t.b_n = g->a_m[2];
+    t.c_m[2] = g->c_n, t.c_n = g->c_m[2];
+    for (int i = 0; i < 2; i++) t.a_z[i] = g->b_z[i], t.b_z[i] = g->a_z[i];
+    for (int i = 0; i < 3; i++) t.a_k[i] = g->b_k[i], t.b_k[i] = g->a_k[i];
+    return t;
+}
+
 void clef__gemm_begin(const clef__lowering *lw, const clef__gemm *g) {
     clef__operand c = g->c;
     c.rank = 6;

@@ -3,8 +3,13 @@
 #include "plan/lower/lowering.h"
 #include <string.h>
 
-static const clef__strategy *const algorithms[] = {&clef__product_by_library, &clef__product_by_dot,  &clef__product_by_lines,
-                                                   &clef__product_by_tiles,   &clef__product_by_gemm, NULL};
+static const clef__strategy *const algorithms[] = {&clef__product_by_library,
+                                                   &clef__product_by_dot,
+                                                   &clef__product_by_lines,
+                                                   &clef__product_by_tiles,
+                                                   &clef__product_turned,
+                                                   &clef__product_by_gemm,
+                                                   NULL};
 
 static bool is_set(const clef__family *family, const clef__knobs *knobs, const char *name) {
     for (int i = 0; i < family->n_knobs; i++)

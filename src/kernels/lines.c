@@ -18,18 +18,6 @@ enum {
 };
 static const double EFFICIENCY = 0.45;
 
-/* The same product, transposed. */
-static clef__gemm transposed(const clef__gemm *g) {
-    clef__gemm t = *g;
-    t.a = g->b, t.b = g->a;
-    t.m[2] = g->n, t.n = g->m[2];
-    t.a_m[2] = g->b_n, t.b_n = g->a_m[2];
-    t.c_m[2] = g->c_n, t.c_n = g->c_m[2];
-    for (int i = 0; i < 2; i++) t.a_z[i] = g->b_z[i], t.b_z[i] = g->a_z[i];
-    for (int i = 0; i < 3; i++) t.a_k[i] = g->b_k[i], t.b_k[i] = g->a_k[i];
-    return t;
-}
-
 /* Panels of what lasts are packed once and read in one run, without a launch for parts. */
 static bool lines_fit(const clef__lowering *lw, const clef__gemm *g) {
     return g->m[2] <= MOST_ROWS && g->b_n == 1 && g->n >= clef__gemm_lanes(lw, clef__gemm_type(g->c.dtype)) &&
@@ -41,7 +29,7 @@ static bool choose_order(const clef__lowering *lw, clef__gemm *g) {
     if (!clef__gemm_is_plain(g)) return false;
     if (lines_fit(lw, g)) return true;
     if (g->epilogue.ops & EPILOGUE_BIAS) return false;
-    *g = transposed(g);
+    *g = clef__gemm_transposed(g);
     return lines_fit(lw, g);
 }
 

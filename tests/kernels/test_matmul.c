@@ -58,6 +58,22 @@ Test(matmul, few_rows_and_few_columns_by_lines) {
     unsetenv("CLEF_ROWS");
 }
 
+/* Few rows by columns that lie along k, as the transposed product: a as it lies and across, ends of tiles and of squares, long sums. */
+Test(matmul, few_rows_turned) {
+    static const clef_dtype dtypes[] = {CLEF_F64, CLEF_I32, CLEF_I64, CLEF_F16, CLEF_BF16};
+    static const int64_t m[] = {5, 1, 16, 33, 97}, n[] = {70, 16, 33, 200, 1031}, k[] = {67, 16, 1, 530, 4100};
+    setenv("CLEF_ROWS", "turned", 1);
+    for (int i = 0; i < (few_kernels() ? 2 : 5); i++)
+        for (int j = 0; j < (test_small() ? 2 : 5); j++)
+            for (int ta = 0; ta < 2; ta++)
+                if (m[i] * n[(i + j) % 5] * k[j] < 20000000) check_exact(m[i], n[(i + j) % 5], k[j], ta, true, CLEF_F32, 2);
+    for (int i = 0; i < (few_kernels() ? 2 : 5); i++) {
+        if (dtypes[i] == CLEF_F64 && !has_f64(ctx)) continue;
+        check_exact(3 * i + 2, 75, 70, i == 1, true, dtypes[i], 1);
+    }
+    unsetenv("CLEF_ROWS");
+}
+
 /* What a last store does besides: a bias along the lines, a function, a sum; and batches that share a factor. */
 Test(matmul, lines_have_ends_and_batches) {
     setenv("CLEF_ROWS", "lines", 1);
@@ -72,6 +88,28 @@ Test(matmul, lines_have_ends_and_batches) {
                                clef_sum(clef_mul(clef_unsqueeze(z, 4), clef_unsqueeze(v, 1)), (int[]){3}, 1, false),
                                clef_mul(clef_transpose(sum, 0, 1), clef_transpose(r, 0, 1))};
         for (int i = 0; i < 3; i++)
+            cr_expect_lt(clef_item(clef_max(clef_abs(clef_sub(y[i], want[i])), NULL, 0, false)), 1e-4, "%d rows, %d", m, i);
+        clef_end_step(ctx);
+    }
+    unsetenv("CLEF_ROWS");
+}
+
+Test(matmul, turned_have_ends_and_batches) {
+    setenv("CLEF_ROWS", "turned", 1);
+    for (int m = 3; m <= 21; m += 9) {
+        clef_tensor *x = clef_randn(ctx, CLEF_SHAPE(m, 70)), *w = clef_randn(ctx, CLEF_SHAPE(45, 70)),
+                    *b = clef_randn(ctx, CLEF_SHAPE(45)), *r = clef_randn(ctx, CLEF_SHAPE(m, 45)),
+                    *z = clef_randn(ctx, CLEF_SHAPE(2, 3, m, 70)), *v = clef_randn(ctx, CLEF_SHAPE(3, 45, 70)),
+                    *s = clef_randn(ctx, CLEF_SHAPE(45, m));
+        clef_tensor *y[] = {clef_linear(x, w, b), clef_add(clef_relu(clef_linear(x, w, b)), r),
+                            clef_mul(clef_linear(x, w, CLEF_NONE), r), clef_matmul(z, clef_transpose(v, 1, 2)),
+                            clef_add(clef_transpose(clef_linear(x, w, b), 0, 1), s)};
+        clef_tensor *sum = clef_sum(clef_mul(clef_unsqueeze(x, 1), clef_unsqueeze(w, 0)), (int[]){2}, 1, false),
+                    *all = clef_add(sum, b);
+        clef_tensor *want[] = {all, clef_add(clef_relu(all), r), clef_mul(sum, r),
+                               clef_sum(clef_mul(clef_unsqueeze(z, 3), clef_unsqueeze(v, 1)), (int[]){4}, 1, false),
+                               clef_add(clef_transpose(all, 0, 1), s)};
+        for (int i = 0; i < 5; i++)
             cr_expect_lt(clef_item(clef_max(clef_abs(clef_sub(y[i], want[i])), NULL, 0, false)), 1e-4, "%d rows, %d", m, i);
         clef_end_step(ctx);
     }
