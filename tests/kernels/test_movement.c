@@ -194,6 +194,13 @@ static void check_transposed(clef_context *ctx, clef_dtype dtype, int64_t n0, in
     for (int64_t i = 0; i < all; i++) want[(i / n1 / n2 * n2 + i % n2) * n1 + i / n2 % n1] = x[i];
     expect_numbers(clef_copy(clef_transpose(t, 1, 2)), want, 0, 0, "middle and inner");
     expect_numbers(clef_copy(clef_flip(t, 2)), back, 0, 0, "flip");
+    for (int i = 1; i < 3; i++) { /* of either side of the squares */
+        for (int64_t j = 0; j < all; j++) {
+            int64_t a = j / n1 / n2, b = j / n2 % n1, c = j % n2;
+            want[i == 1 ? (a * n2 + n2 - 1 - c) * n1 + b : (a * n2 + c) * n1 + n1 - 1 - b] = x[j];
+        }
+        expect_numbers(clef_copy(clef_flip(clef_transpose(t, 1, 2), i)), want, 0, 0, "middle and inner, flipped");
+    }
     free(x), free(want), free(back);
     clef_end_step(ctx);
 }
