@@ -99,10 +99,10 @@
     LET_EXP_PARTS(y, y##_a)                                                                      \
     const T y = y##_p * WHOLE_POWER(y##_i >> 1) * WHOLE_POWER(y##_i - (y##_i >> 1));
 
-/* 1 / (1 + e^x), 0 from 88.4 on: 2^n is one factor, and infinite where it is no float. */
-#define LET_LOGISTIC_DRIVER(y, x) const T y = K(1) / (K(1) + exp(x));
-#define LET_LOGISTIC_OWN(y, x)                                                                   \
-    const T y##_u = LOWERED_TO(x, 89), y##_a = RAISED_TO(y##_u, -87);                             \
+/* 1 / (1 + e^-x).  For x < -88.4 the power of two overflows to infinity, so it is 0.  2.48 ulp from -87 on. */
+#define LET_SIGMOID_DRIVER(y, x) const T y = K(1) / (K(1) + exp(-(x)));
+#define LET_SIGMOID_OWN(y, x)                                                                    \
+    const T y##_m = -(x), y##_u = LOWERED_TO(y##_m, 89), y##_a = RAISED_TO(y##_u, -87);          \
     LET_EXP_PARTS(y, y##_a)                                                                      \
     const T y = K(1) / fma(y##_p, WHOLE_POWER(y##_i), K(1));
 

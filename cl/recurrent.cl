@@ -106,8 +106,9 @@ KERNEL(recurrent, RECURRENT_ARGS) {
             int depth = now > 0 || given & HAS_H0 ? H : 0;
 #if !GIVEN
             PLAIN_LOOP
-            for (int at = 0; at < (LEAVES_CACHED(depth * GATES) ? left * U : 0); at++) {
+            for (int at = 0; at < (depth > 0 && LEAVES_CACHED(depth * GATES) ? left * U : 0); at++) {
                 LET_PLACE(now)
+                if (lanes <= 0) continue;
                 for (int g = 0; g < GATES; g++) PREFETCH_READ(x + time * xt + row * xb + column + g * H);
             }
             __global const S *panel_of_w = w_base + w_offset + panel * to_panel;
@@ -118,6 +119,7 @@ KERNEL(recurrent, RECURRENT_ARGS) {
             PLAIN_LOOP
             for (int at = 0; at < left * U; at++) {
                 LET_PLACE(now)
+                if (lanes <= 0) continue;
                 long here = row * width + column, there = (long)row * H + column;
                 __global const MEMORY(DT) *from = x + time * xt + row * xb + column;
                 __global MEMORY(DT) *keep = saved_base + saved_offset + (time * B + row) * (SAVED * H) + column;

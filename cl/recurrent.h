@@ -93,8 +93,8 @@ static void multiply(__global const S *a, long apart, int left, __global const S
 #endif
 
 #define LET_SIGMOID(y, x)                                                                              \
-    const V y##_minus = -(x);                                                                          \
-    LET(LOGISTIC, y, y##_minus)
+    const V y##_of = x;                                                                                \
+    LET(SIGMOID, y, y##_of)
 #define LET_TANGENT(y, x)                                                                              \
     const V y##_of = x;                                                                                \
     LET(TANH, y, y##_of)
@@ -102,12 +102,13 @@ static void multiply(__global const S *a, long apart, int left, __global const S
 /* In which time a row is at a step; from its own length on it is beyond its end, and every time is its own. */
 static int time_of(int at, int length, int backwards) { return at < length && backwards ? length - 1 - at : at; }
 
-/* What vector `at` of a tile's sums is: `lanes` units, from `column` on, of an item at a step.  A panel may be wider than the units are many. */
+/* Vector `at` of a tile's sums: `lanes` units, from `column` on, of an item at a step.  There are none where a panel is wider than what is
+   left of the units. */
 #define LET_PLACE(of_step)                                                                             \
-    const int i = at / U, u = at % U, row = first + i, column = panel * wide + u * W, lanes = min(W, H - column), step = of_step; \
-    if (lanes <= 0) continue;                                                                          \
+    const int i = at / U, u = at % U, row = first + i, column = panel * wide + u * W, lanes = min(W, H - column), step_at = of_step; \
     const int length = given & HAS_LENGTHS ? min(max(lengths_base[lengths_offset + row], 0), all) : all; \
-    const long time = time_of(step, length, backwards);
+    const long time = time_of(step_at, length, backwards);
 
-/* What a tile reads besides the weights is asked for before the product, unless the cache has to hold so many rows of weights in between. */
+/* Products with x, and what was saved of them, come from memory: they are asked for before the product with the state, unless the cache has
+   to hold so many rows of weights in between. */
 #define LEAVES_CACHED(rows) ((rows) * U * W * (int)sizeof(S) <= 131072)

@@ -116,8 +116,9 @@ KERNEL(recurrent_back, RECURRENT_BACK_ARGS) {
 #if !GIVEN
             __global const S *before = state + (now & 1) * whole;
             PLAIN_LOOP
-            for (int at = 0; at < (LEAVES_CACHED(depth) ? left * U : 0); at++) {
+            for (int at = 0; at < (now > 0 && now < all && LEAVES_CACHED(depth) ? left * U : 0); at++) {
                 LET_PLACE(all - 1 - now)
+                if (lanes <= 0) continue;
                 for (int k = 0; k < SAVED; k++) PREFETCH_READ(saved + (time * B + row) * (SAVED * H) + column + k * H);
                 if (given & HAS_GY) PREFETCH_READ(gy_base + gy_offset + time * yt + row * yb + column);
             }
@@ -127,7 +128,8 @@ KERNEL(recurrent_back, RECURRENT_BACK_ARGS) {
             PLAIN_LOOP
             for (int at = 0; at < left * U; at++) {
                 LET_PLACE(all - 1 - now)
-                long earlier = time_of(step - 1, length, backwards), here = row * width + column, there = (long)row * H + column;
+                if (lanes <= 0) continue;
+                long earlier = time_of(step_at - 1, length, backwards), here = row * width + column, there = (long)row * H + column;
                 __global const MEMORY(DT) *kept = saved + (time * B + row) * (SAVED * H) + column;
                 __global MEMORY(DT) *to = dx_base + dx_offset + time * xt + row * xb + column;
                 __global MEMORY(DT) *to_hidden = dg_base + dg_offset + time * xt + row * xb + column;
@@ -142,7 +144,7 @@ KERNEL(recurrent_back, RECURRENT_BACK_ARGS) {
                     if (CELL == 2) PUT(DT, dc_base + dc_offset, there, inner)
                     continue;
                 }
-                if (step < length) {
+                if (step_at < length) {
                     if (given & HAS_GY) slope += TAKE(DT, gy_base + gy_offset, time * yt + row * yb + column);
                     RETREAT
                 } else {

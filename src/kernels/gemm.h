@@ -42,13 +42,13 @@ void clef__product_linear(const clef__lowering *lw);
 void clef__gemm_lower(const clef__lowering *lw, clef__gemm g);
 double clef__gemm_seconds(const clef__lowering *lw, clef__gemm g);
 
-/* Algorithms for products, each in a file of its own that knows none of the others.  They are asked about clef__lower_product,
+/* Algorithms for products, each in a file of its own that knows none of the others, unless it is made of one.  They are asked about clef__lower_product,
    which their `lower` may change. */
 extern const clef__strategy clef__product_by_library; /* plain matrices by a BLAS library, where this machine has it */
 extern const clef__strategy clef__product_by_dot;     /* few columns, or few rows, along which k lies */
 extern const clef__strategy clef__product_by_lines;   /* few rows, or few columns, and lines across them */
 extern const clef__strategy clef__product_by_tiles;   /* on a device that likes tiles in local memory */
-extern const clef__strategy clef__product_turned;     /* few rows by a matrix whose columns lie along k, as its transpose */
+extern const clef__strategy clef__product_transposed; /* few rows by a matrix whose columns lie along k: the transpose, by gemm */
 extern const clef__strategy clef__product_by_gemm;    /* all */
 
 /* ---- what they share (gemm_shared.c) ---- */

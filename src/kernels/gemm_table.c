@@ -7,7 +7,7 @@ static const clef__strategy *const algorithms[] = {&clef__product_by_library,
                                                    &clef__product_by_dot,
                                                    &clef__product_by_lines,
                                                    &clef__product_by_tiles,
-                                                   &clef__product_turned,
+                                                   &clef__product_transposed,
                                                    &clef__product_by_gemm,
                                                    NULL};
 
@@ -53,6 +53,7 @@ double clef__gemm_seconds(const clef__lowering *lw, clef__gemm g) {
     clef__lowering product = *lw;
     product.product = &g;
     if (sums_nothing(&g)) return 0;
+    g.a.value = g.b.value = g.c.value = -1; /* they need not lie anywhere yet */
     clef__merge_levels(g.m, g.a_m, g.c_m);
     return clef__least_seconds(&product, algorithms);
 }

@@ -234,6 +234,14 @@ bool clef__lower_lasts(const clef__lowering *lw, const clef__operand *x) {
     return value->home == CLEF__LEAF_VALUE && lw->rec->g->captured[value->captured].lasts;
 }
 
+bool clef__lower_stays(const clef__lowering *lw, const clef__operand *x) {
+    if (lw->rec->failed || clef__is_computed(x)) return false;
+    const clef__value *value = &lw->rec->plan->value[x->value];
+    if (value->home != CLEF__LEAF_VALUE) return false;
+    const clef__captured *leaf = &lw->rec->g->captured[value->captured];
+    return !leaf->updated && !leaf->donatable;
+}
+
 bool clef__lower_wants(const clef__lowering *lw, int k) { return clef__is_wanted(&lw->rec->g->captured[lw->captured + k]); }
 
 /* ---- elementwise work ---- */

@@ -1,17 +1,18 @@
-/* gemm_turned.c — products of few rows with a matrix whose columns lie along k (x Wᵀ of a linear layer): Cᵀ = Bᵀ Aᵀ by gemm.  Then the long
-   operand is read as it lies, and what is packed is the short one.  Cᵀ is small, and turned back by a copy: stored where C's elements lie,
-   its vectors would go to as many lines, of which a cache holds few where they are a power of two apart. */
+/* transposed.c — products of few rows with a matrix whose columns lie along k (x Wᵀ of a linear layer in training): Cᵀ = Bᵀ Aᵀ by gemm.
+   Then the long operand is read where it lies, and what is packed is the short one.  A copy makes C of Cᵀ, which is small.  (Stored where
+   C's elements lie, a vector of Cᵀ would go to as many lines as it has lanes, of which a cache holds few where they are a power of two
+   apart.) */
 #include "kernels/gemm.h"
 #include "plan/lower/cost.h"
 #include "plan/lower/lowering.h"
 
 static const double ACROSS = 3; /* how much slower a copy goes across lines */
 
-/* What is packed once for all runs need not be turned, and what is not in the type of sums would be converted as a whole. */
+/* Not where W may be packed once for many runs; nor where it is not in the type of sums, as gemm would convert all of it. */
 static bool applies(const clef__lowering *lw) {
     clef__gemm g = *clef__lower_product(lw);
     return clef__lower_profile(lw)->wide_items && clef__gemm_is_plain(&g) && 2 * g.m[2] <= g.n && g.b_k[2] == 1 && !g.overlapping &&
-           g.b.dtype == clef__gemm_type(g.c.dtype) && !clef__lower_lasts(lw, &g.b);
+           g.b.dtype == clef__gemm_type(g.c.dtype) && !clef__lower_stays(lw, &g.b);
 }
 
 static bool finishes(const clef__gemm *g) { return g->epilogue.ops != 0; }
@@ -20,10 +21,10 @@ static double cost(const clef__lowering *lw) {
     clef__gemm g = *clef__lower_product(lw);
     clef__gemm_is_plain(&g);
     clef__gemm t = clef__gemm_transposed(&g);
-    clef__lowering turned = *lw;
-    turned.product = &t;
+    clef__lowering transposed = *lw;
+    transposed.product = &t;
     double bytes = 2 * (double)(g.z[0] * g.z[1] * g.m[2] * g.n) * (double)clef_dtype_size(clef__gemm_type(g.c.dtype));
-    return clef__product_by_gemm.cost(&turned) + clef__launch_seconds(lw, &(clef__work){.bytes = ACROSS * bytes}) +
+    return clef__product_by_gemm.cost(&transposed) + clef__launch_seconds(lw, &(clef__work){.bytes = ACROSS * bytes}) +
            (finishes(&g) ? clef__launch_seconds(lw, &(clef__work){.bytes = bytes}) : 0);
 }
 
@@ -36,9 +37,10 @@ static clef__operand multiply(const clef__lowering *lw, const clef__gemm *g) {
     t.c_m[2] = m, t.c_n = 1;
     t.c_z[0] = g->z[1] * n * m, t.c_z[1] = n * m;
     t.epilogue = (clef__epilogue){0};
-    clef__lowering turned = *lw;
-    turned.product = &t;
-    clef__product_by_gemm.lower(&turned);
+    t.knobs = (clef__knobs){0}; /* those of the product itself */
+    clef__lowering transposed = *lw;
+    transposed.product = &t;
+    clef__product_by_gemm.lower(&transposed);
     return to;
 }
 
@@ -54,14 +56,21 @@ static void lower(const clef__lowering *lw) {
     clef__gemm *g = clef__lower_product(lw);
     clef__gemm_is_plain(g);
     int64_t m = g->m[2], n = g->n, dense[] = {g->z[1] * m * n, m * n};
-    clef__operand turned = seen(multiply(lw, g), g, dense, 1, m);
+    clef__operand made = seen(multiply(lw, g), g, dense, 1, m);
     if (!finishes(g)) {
-        clef__lower_copy(lw, seen(g->c, g, g->c_z, g->c_m[2], g->c_n), turned);
+        clef__lower_copy(lw, seen(g->c, g, g->c_z, g->c_m[2], g->c_n), made);
         return;
     }
-    clef__operand part = clef__lower_scratch(lw, turned.dtype, CLEF_SHAPE(g->z[0] * g->z[1], m, n));
-    clef__lower_copy(lw, seen(part, g, dense, n, 1), turned);
+    clef__operand part = clef__lower_scratch(lw, made.dtype, CLEF_SHAPE(g->z[0] * g->z[1], m, n));
+    clef__lower_copy(lw, seen(part, g, dense, n, 1), made);
     clef__gemm_finish(lw, g, part);
 }
 
-const clef__strategy clef__product_turned = {.name = "turned", .applies = applies, .cost = cost, .lower = lower};
+/* Gemm's, of which only the library counts here. */
+static const clef__family *family(const clef__lowering *lw) {
+    (void)lw;
+    return &clef__gemm_family;
+}
+
+const clef__strategy clef__product_transposed = {
+    .name = "transposed", .applies = applies, .cost = cost, .lower = lower, .family = family};
