@@ -8,11 +8,15 @@
 
 static const double ACROSS = 3; /* how much slower a copy goes across lines */
 
-/* Not where W may be packed once for many runs; nor where it is not in the type of sums, as gemm would convert all of it. */
+/* Of a weight in training: a product, its gradient by x, an update that reads it, and a view. */
+enum { FEW_READERS = 4 };
+
+/* Not where W may be packed once for many runs, or for many products of one (an unrolled net); nor where it is not in the type of sums, as
+   gemm would convert all of it. */
 static bool applies(const clef__lowering *lw) {
     clef__gemm g = *clef__lower_product(lw);
     return clef__lower_profile(lw)->wide_items && clef__gemm_is_plain(&g) && 2 * g.m[2] <= g.n && g.b_k[2] == 1 && !g.overlapping &&
-           g.b.dtype == clef__gemm_type(g.c.dtype) && !clef__lower_stays(lw, &g.b);
+           g.b.dtype == clef__gemm_type(g.c.dtype) && !clef__lower_stays(lw, &g.b) && clef__lower_readers(lw, &g.b) <= FEW_READERS;
 }
 
 static bool finishes(const clef__gemm *g) { return g->epilogue.ops != 0; }

@@ -144,6 +144,19 @@ Test(matmul, transposes_have_ends_and_batches) {
     unsetenv("CLEF_ROWS");
 }
 
+/* Panels of a weight that stays, or that many products read, serve them all. */
+Test(matmul, no_transpose_of_what_is_read_often) {
+    setenv("CLEF_ROWS", "transposed", 1);
+    clef_tensor *x = clef_randn(ctx, CLEF_SHAPE(8, 96)), *w = clef_randn(ctx, CLEF_SHAPE(96, 96)), *made[] = {x, w};
+    cr_assert_eq(clef_eval_all(made, 2), CLEF_OK);
+    cr_expect(!strstr(plan_text(clef_linear(x, w, CLEF_NONE)), "copy "), "a leaf");
+    clef_tensor *v = computed(w), *h = x;
+    for (int i = 0; i < 8; i++) h = clef_linear(h, v, CLEF_NONE);
+    cr_expect(!strstr(plan_text(h), "copy "), "eight products");
+    clef_end_step(ctx);
+    unsetenv("CLEF_ROWS");
+}
+
 /* Whose costs ask for products that lie nowhere yet: each as all of its plan. */
 Test(matmul, convolutions_of_one_plan) {
     clef_tensor *x = clef_ones(ctx, CLEF_SHAPE(1, 64, 4, 4), CLEF_F32), *w = clef_ones(ctx, CLEF_SHAPE(64, 3, 4, 4), CLEF_F32),

@@ -34,7 +34,7 @@ typedef struct clef__graph_view {
     uint64_t *key; /* equal keys mean equal plans */
     int key_words, key_capacity;
     uint64_t hash;
-    clef__visit *stack; /* scratch of capture.c, as are edges: how many captured nodes read each */
+    clef__visit *stack; /* scratch of capture.c; edges: how many captured nodes read each */
     int stack_capacity, *edges, edge_capacity;
 } clef__graph_view;
 

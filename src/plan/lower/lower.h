@@ -51,6 +51,8 @@ clef__operand clef__lower_output(const clef__lowering *lw, int k, const int *ord
 bool clef__lower_lasts(const clef__lowering *lw, const clef__operand *x);
 /* Is x a leaf that this plan leaves as it is?  What clef__launch_prepacks makes of it is kept if it is asked for again. */
 bool clef__lower_stays(const clef__lowering *lw, const clef__operand *x);
+/* How many nodes of the graph read the value of x: views of it, gradients and updates among them. */
+int clef__lower_readers(const clef__lowering *lw, const clef__operand *x);
 /* Does anybody read output k? */
 bool clef__lower_wants(const clef__lowering *lw, int k);
 /* ---- epilogue: pointwise ops done in the store of a node's kernel (epilogue.c, cl/epilogue.h) ---- */

@@ -242,6 +242,12 @@ bool clef__lower_stays(const clef__lowering *lw, const clef__operand *x) {
     return !leaf->updated && !leaf->donatable;
 }
 
+int clef__lower_readers(const clef__lowering *lw, const clef__operand *x) {
+    if (lw->rec->failed || clef__is_computed(x)) return 1;
+    int captured = lw->rec->plan->value[x->value].captured;
+    return captured < 0 ? 1 : lw->rec->g->edges[captured];
+}
+
 bool clef__lower_wants(const clef__lowering *lw, int k) { return clef__is_wanted(&lw->rec->g->captured[lw->captured + k]); }
 
 /* ---- elementwise work ---- */
