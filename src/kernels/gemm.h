@@ -42,8 +42,8 @@ void clef__product_linear(const clef__lowering *lw);
 void clef__gemm_lower(const clef__lowering *lw, clef__gemm g);
 double clef__gemm_seconds(const clef__lowering *lw, clef__gemm g);
 
-/* Algorithms for products, each in a file of its own that knows none of the others, unless it is made of one.  They are asked about clef__lower_product,
-   which their `lower` may change. */
+/* Algorithms for products, each in a file of its own that knows none of the others, unless it is made of one.  They are asked about
+   clef__lower_product, which their `lower` may change. */
 extern const clef__strategy clef__product_by_library; /* plain matrices by a BLAS library, where this machine has it */
 extern const clef__strategy clef__product_by_dot;     /* few columns, or few rows, along which k lies */
 extern const clef__strategy clef__product_by_lines;   /* few rows, or few columns, and lines across them */

@@ -103,10 +103,10 @@ Test(matmul, lines_have_ends_and_batches) {
     unsetenv("CLEF_ROWS");
 }
 
-/* The last launch is a copy, or what adds the bias and does what may join the product. */
+/* Then a copy makes c of its transpose. */
 static bool by_the_transpose(clef_tensor *y) {
     const char *plan = plan_text(y);
-    return strstr(plan, "copy ") || !strstr(plan, "gemm.cl"); /* of GPUs has no gemm.cl */
+    return strstr(plan, "copy ") || !strstr(plan, "gemm.cl"); /* a GPU's plan has no gemm.cl */
 }
 
 Test(matmul, transposes_have_ends_and_batches) {

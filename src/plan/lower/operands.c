@@ -228,18 +228,21 @@ clef__operand clef__lower_apart(const clef__lowering *lw, clef__operand x, const
     return x.value == y->value ? dense_copy(lw, x, NULL) : x;
 }
 
-bool clef__lower_lasts(const clef__lowering *lw, const clef__operand *x) {
-    if (lw->rec->failed || clef__is_computed(x) || !clef__lower_node(lw)->inference) return false;
+/* The leaf that x is in, or NULL. */
+static const clef__captured *leaf_of(const clef__lowering *lw, const clef__operand *x) {
+    if (lw->rec->failed || clef__is_computed(x)) return NULL;
     const clef__value *value = &lw->rec->plan->value[x->value];
-    return value->home == CLEF__LEAF_VALUE && lw->rec->g->captured[value->captured].lasts;
+    return value->home == CLEF__LEAF_VALUE ? &lw->rec->g->captured[value->captured] : NULL;
+}
+
+bool clef__lower_lasts(const clef__lowering *lw, const clef__operand *x) {
+    const clef__captured *leaf = clef__lower_node(lw)->inference ? leaf_of(lw, x) : NULL;
+    return leaf && leaf->lasts;
 }
 
 bool clef__lower_stays(const clef__lowering *lw, const clef__operand *x) {
-    if (lw->rec->failed || clef__is_computed(x)) return false;
-    const clef__value *value = &lw->rec->plan->value[x->value];
-    if (value->home != CLEF__LEAF_VALUE) return false;
-    const clef__captured *leaf = &lw->rec->g->captured[value->captured];
-    return !leaf->updated && !leaf->donatable;
+    const clef__captured *leaf = leaf_of(lw, x);
+    return leaf && !leaf->updated && !leaf->donatable;
 }
 
 int clef__lower_readers(const clef__lowering *lw, const clef__operand *x) {
